@@ -3,7 +3,7 @@
 import pytest
 
 from protos.containerd import events_pb2
-from tests.system.containerdevents import EVENTS
+from tests.system.containerd.events import EVENTS
 
 
 @pytest.mark.parametrize("name", sorted(events_pb2.DESCRIPTOR.message_types_by_name))

@@ -13,7 +13,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, TimedOut
 from tests.attack.judge import Failed, Heard, Truth
-from tests.system.daemonrig import spec
+from tests.system.daemons import spec
 
 T = TypeVar("T")
 STEP_SECONDS = 120.0  # for one step of a life, through all misfortunes, where not many live at once

@@ -19,7 +19,7 @@ from shim import native
 from supervisor.model.values import Process
 from supervisor.monitor.rundir import lock_holder
 from tests.attack.judge import Death
-from tests.system.daemonrig import commands
+from tests.system.processes import commands
 
 VICTIMS = ("daemon", "keeper", "shim", "runtime")
 GROUPS = (

@@ -24,7 +24,8 @@ from tests.attack import judge, lives, misfortunes, tasks
 from tests.attack.judge import Death, Row, Seen, Verdict
 from tests.attack.lives import STEP_SECONDS, Interrupted, Life, Scene
 from tests.attack.misfortunes import Fate
-from tests.system.daemonrig import cgroups, commands, cwd_of
+from tests.system.daemons import cgroups
+from tests.system.processes import commands, cwd_of
 
 STATE_SIZE, ROOT_SIZE = "64m", "512m"
 SECONDS_EACH = 5.0  # for one step, for each life of a crowd: they share the machine

@@ -19,10 +19,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.exitd.v1 import exitd_pb2 as pb
 from tests.attack.judge import Heard, TaskExit
 from tests.attack.lives import FOR_EVER, RUN, SCRIPT, Life, Scene
-from tests.system.containerdevents import Event, Recorder
-from tests.system.containerdhistory import Who
-from tests.system.containerdrig import EXITD, IMAGE, Containerd
-from tests.system.containerdtasks import Tasks
+from tests.system.containerd.events import Event, Recorder
+from tests.system.containerd.history import Who
+from tests.system.containerd.server import EXITD, IMAGE, Containerd
+from tests.system.containerd.tasks import Tasks
 
 GUARD_SECONDS = 0.2
 ANEW_SECONDS = 10.0  # between two of its ends for the sake of a bundle
@@ -100,7 +100,7 @@ class Attacked(Containerd):
         the bundle, lists no task, and calls it when it begins again: so it is ended here, and its guard begins it.
 
         It renames a bundle before it removes it. Where one that was killed has left an earlier bundle under that name,
-        no containerd can ever remove this one, and the rig removes the earlier one."""
+        no containerd can ever remove this one, and the containerd removes the earlier one."""
         shutil.rmtree(self.bundles / f".{name}", ignore_errors=True)
         if self.process is not None and time.monotonic() - self.anew > ANEW_SECONDS:
             self.anew = time.monotonic()
@@ -141,18 +141,18 @@ def attacked(base: pathlib.Path, state: pathlib.Path) -> Iterator[Attacked]:
 class TaskBox:
     """One task of a life, by its name: what ctr is asked until it is so, whoever dies meanwhile."""
 
-    def __init__(self, scene: Scene, rig: Attacked, life: Life, before_end: str) -> None:
-        self.scene, self.rig, self.life, self.name = scene, rig, life, life.name
+    def __init__(self, scene: Scene, containerd: Attacked, life: Life, before_end: str) -> None:
+        self.scene, self.containerd, self.life, self.name = scene, containerd, life, life.name
         self.began = time.time()
         self.words = ("sh", "-c", SCRIPT, "sh", before_end, str(life.code), RUN)
         (directory := scene.truths / self.name).mkdir(exist_ok=True)
         self.mount = ("--mount", f"type=bind,src={directory},dst=/mnt,options=rbind:rw")
-        rig.keys.add(self.name)
+        containerd.keys.add(self.name)
 
     def ctr(self, *words: str) -> tuple[int, str]:
         """Its status, and what it says is wrong."""
         try:
-            said = self.rig.ctr(*words)
+            said = self.containerd.ctr(*words)
         except subprocess.TimeoutExpired:
             return -1, "it does not answer"
         return said.code, said.err
@@ -160,7 +160,7 @@ class TaskBox:
     def state(self) -> str | None:
         """None: nobody answers."""
         try:
-            said = self.rig.ctr("task", "ls")
+            said = self.containerd.ctr("task", "ls")
         except subprocess.TimeoutExpired:
             return None
         rows = [line.split() for line in said.out.splitlines()[1:]]
@@ -178,8 +178,8 @@ class TaskBox:
             return True
         state = self.state()
         if state == GONE:
-            if not self.rig.forget(self.name) and (self.rig.bundles / f".{self.name}").exists():
-                self.rig.begin_anew(self.name)
+            if not self.containerd.forget(self.name) and (self.containerd.bundles / f".{self.name}").exists():
+                self.containerd.begin_anew(self.name)
             self.ctr("container", "rm", self.name)
             self.ctr("snapshot", "rm", self.name)
             self.ctr("run", "-d", "--null-io", "--runtime", EXITD, *self.mount, IMAGE, self.name, *self.words)
@@ -193,7 +193,7 @@ class TaskBox:
     def exec(self, token: str, before_end: str) -> None:
         """Asked for once. What ctr returns without a complaint is the exec's code."""
         words = ("sh", "-c", SCRIPT, "sh", before_end, str(self.life.code), token)
-        fifos = ("--fifo-dir", str(self.rig.fifos))
+        fifos = ("--fifo-dir", str(self.containerd.fifos))
         self._hear(token, *self.ctr("task", "exec", *fifos, "--exec-id", token, self.name, *words))
 
     def _hear(self, token: str, code: int, wrong: str) -> None:
@@ -209,11 +209,11 @@ class TaskBox:
             if self.state() != GONE:
                 return False
             # Half made, it would stay: containerd deletes no task whose container is gone.
-            if self.rig.forget(self.name):
+            if self.containerd.forget(self.name):
                 self.ctr("container", "rm", self.name)
-                return f"\n{self.name}\n" not in f"\n{self.rig.ctr('container', 'ls', '-q').out}"
+                return f"\n{self.name}\n" not in f"\n{self.containerd.ctr('container', 'ls', '-q').out}"
             if next(tries) % TRIES == 0:
-                self.rig.begin_anew(self.name)
+                self.containerd.begin_anew(self.name)
             return False
 
         self.scene.until(gone, f"the task {self.name} is not removed")
@@ -228,10 +228,10 @@ class TaskBox:
         self.scene.rows.update({row.SerializeToString(deterministic=True): row for row in mine})
 
 
-def live(scene: Scene, rig: Attacked, life: Life) -> None:
+def live(scene: Scene, containerd: Attacked, life: Life) -> None:
     """It ends by itself, or by SIGKILL; its execs end before, or with it."""
     killed = life.code % 2 == 0
-    box = TaskBox(scene, rig, life, FOR_EVER if killed else f"sleep {life.seconds}")
+    box = TaskBox(scene, containerd, life, FOR_EVER if killed else f"sleep {life.seconds}")
     box.begin()
     for number in range(life.count if killed else 0):
         box.exec(f"e{number}", f"sleep {life.seconds / 4:.2f}")

@@ -5,15 +5,22 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from supervisor.api.client import Client
-from tests.system import imagerig, isuladrig, lives, observedpods, oracle, podrig, shimrig
-from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, left, remove_all, until
-from tests.system.gates import Gates
-from tests.system.shimrig import Keeper, Rig
+from tests.supervisor.cli.fake_attach import Pty
+from tests.system import daemons, images, keepers, oracle, pods
+from tests.system import isulad as isulads
+from tests.system.containerd.server import Containerd, for_one_test, running
+from tests.system.daemons import Daemon, left, remove_all
+from tests.system.exitctl import Cli
+from tests.system.keepers import Keeper, Node
+from tests.system.relay import Relays, relays_in
+from tests.system.runtimes import Gates, gated
+from tests.system.tasks import Tasks, alone, of_daemon
+from tests.system.waits import until
 
 
 @pytest.fixture
@@ -27,9 +34,11 @@ def tmp_path() -> Iterator[pathlib.Path]:
 
 @pytest.fixture(scope="module")
 def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
-    """One for all tests of a file. With the mark `observed` it is the oracle's, with the mark's words besides."""
-    observed = request.node.get_closest_marker("observed")
-    with lives.daemon() if observed is None else oracle.warm_daemon(*observed.args) as made:
+    """One for all tests of a file. With the mark `observed` it is the oracle's, with the mark's words besides; with the
+    mark `limits` some limits of the program are others, see `Daemon`."""
+    observed, limits = (request.node.get_closest_marker(name) for name in ("observed", "limits"))
+    how = {"limits": limits.args[0]} if limits is not None else {}
+    with daemons.daemon(**how) if observed is None else oracle.warm_daemon(*observed.args, **how) as made:
         yield made
 
 
@@ -53,8 +62,22 @@ def client(daemon: Daemon) -> Iterator[Client]:
 
 
 @pytest.fixture
+def killable(daemon: Daemon) -> Iterator[Daemon]:
+    """The file's daemon, which a test may kill and start: it is up afterwards, and nothing is left of its containers.
+    Its descriptors are not counted: the line to a keeper that was killed may not be there yet."""
+    with daemon.client() as made:
+        daemon.warm(made)
+    before = replace(left(daemon), descriptors=0)
+    yield daemon
+    oracle.Revived(daemon).revive()
+    with daemon.client() as made:
+        remove_all(made)
+    until(lambda: replace(left(daemon), descriptors=0) == before, f"left behind: {left(daemon)}, not {before}")
+
+
+@pytest.fixture
 def gates(daemon: Daemon) -> Iterator[Gates]:
-    with observedpods.gated(daemon) as made:
+    with gated(daemon) as made:
         yield made
 
 
@@ -64,38 +87,76 @@ def cli(daemon: Daemon) -> Cli:
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
-        yield made
-
-
-@pytest.fixture
-def keeper(rig: Rig) -> Iterator[Keeper]:
-    made = rig.keeper()
+def pty() -> Iterator[Pty]:
+    made = Pty()
     yield made
     made.close()
 
 
 @pytest.fixture
-def pod(rig: Rig, keeper: Keeper) -> Iterator[podrig.Pod]:
-    with podrig.pod(rig, keeper) as made:
+def node() -> Iterator[Node]:
+    with keepers.node() as made:
         yield made
 
 
 @pytest.fixture
-def isulad() -> Iterator[isuladrig.Daemon]:
-    with isuladrig.daemon() as made:
+def keeper(node: Node) -> Iterator[Keeper]:
+    made = node.keeper()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pod(node: Node, keeper: Keeper) -> Iterator[pods.Pod]:
+    with pods.pod(node, keeper) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def containerd_of_file() -> Iterator[Containerd]:
+    with running() as made:
+        yield made
+
+
+@pytest.fixture
+def containerd(containerd_of_file: Containerd) -> Iterator[Containerd]:
+    """One for all tests of a file: it runs and has no task when the next test begins."""
+    with for_one_test(containerd_of_file) as made:
+        yield made
+
+
+@pytest.fixture
+def tasks(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Tasks]:
+    with of_daemon(daemon, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def lone_tasks(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Tasks]:
+    with alone(daemon, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def relays(tmp_path: pathlib.Path) -> Iterator[Relays]:
+    with relays_in(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def isulad() -> Iterator[isulads.Daemon]:
+    with isulads.daemon() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return imagerig.small_shelf(tmp_path_factory.mktemp("shelf"))
+    return images.small_shelf(tmp_path_factory.mktemp("shelf"))
 
 
 @pytest.fixture(scope="module")
-def registry(shelf: pathlib.Path) -> Iterator[imagerig.Registry]:
-    with imagerig.registry(shelf / "layout") as server:
+def registry(shelf: pathlib.Path) -> Iterator[images.Registry]:
+    with images.registry(shelf / "layout") as server:
         yield server
 
 
@@ -106,5 +167,5 @@ def no_image_left(request: pytest.FixtureRequest) -> Iterator[None]:
     if "daemon" in request.fixturenames:
         made = request.getfixturevalue("daemon")
         oracle.Revived(made).revive()
-        imagerig.clear(made)
+        images.clear(made)
         oracle.nothing_left(made)

@@ -1,89 +1,18 @@
-"""Whole lives of containers in a line each, and a daemon that must leave nothing behind."""
+"""Whole lives of containers in a line each; clients attached to them, and inits that leave others behind."""
 
-import contextlib
 import os
 import pathlib
-import shutil
 import signal
-import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
-
-import grpc
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.attachment import Attachment
 from supervisor.api.client import Client
-from supervisor.api.rpc import Stub
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands, spec, until
-from tests.system.gates import in_mask
-
-
-@contextlib.contextmanager
-def directory() -> Iterator[pathlib.Path]:
-    """A short one: the state directory's sockets have little room for their paths."""
-    base = pathlib.Path(tempfile.mkdtemp(prefix="exitd-"))
-    yield base
-    assert str(base) not in pathlib.Path("/proc/self/mountinfo").read_text()
-    shutil.rmtree(base)
-
-
-@contextlib.contextmanager
-def daemon(**how: Any) -> Iterator[Daemon]:
-    """A daemon of its own for the block, already up; afterwards no process of it may live, and no mount stay."""
-    with directory() as base:
-        made = Daemon(base, **how)
-        try:
-            yield made.start()
-        finally:
-            made.end()
-        until(lambda: not processes_of(base), f"still there: {processes_of(base)}")
-
-
-@dataclass
-class Wrapper:
-    """A runtime that is runc, but for what `on` puts before one of its commands."""
-
-    path: pathlib.Path
-
-    @classmethod
-    def make(cls, directory: pathlib.Path) -> "Wrapper":
-        path = directory / "runtime"
-        path.write_text(
-            f"""#!/bin/sh
-            for verb; do
-                case $verb in create|start|state|kill|delete|pause|resume|exec) break ;; esac
-            done
-            [ ! -e {directory}/$verb ] || . {directory}/$verb
-            exec runc "$@"
-            """
-        )
-        path.chmod(0o755)
-        return cls(path)
-
-    def on(self, verb: str, script: str) -> None:
-        """A shell script with runc's words in "$@". When it comes to its end, runc has its turn."""
-        self.path.with_name(verb).write_text(script)
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
-
-
-def processes_of(base: pathlib.Path) -> list[str]:
-    """Whoever has this directory in its command line or works in it."""
-    found = []
-    for pid, command in commands():
-        with contextlib.suppress(OSError):
-            if str(base).encode() in command or os.readlink(f"/proc/{pid}/cwd").startswith(str(base)):
-                found.append(f"{pid}: {command.decode(errors='replace')}")
-    return found
-
-
-def stub(daemon: Daemon) -> Stub:
-    """The whole API, also what exitctl has no use for."""
-    return Stub(grpc.insecure_channel(f"unix:{daemon.state}/exitd.sock"))
+from supervisor.runtime.oci import cgroups
+from tests.system.daemons import spec
+from tests.system.processes import in_mask
+from tests.system.waits import LIMIT_SECONDS, until
 
 
 def run(client: Client, *args: str, **fields: object) -> tuple[str, pb.Exit]:
@@ -150,3 +79,96 @@ def events(client: Client, container: str = "") -> list[pb.Event]:
 
 def types(client: Client, container: str) -> list[str]:
     return [event.type for event in events(client, container)]
+
+
+LINES = 3
+# A child and one of a double fork, who ignore what can be ignored and hold the output open; both write first.
+CHILD = "trap '' HUP INT TERM; echo $1; echo $$ >/mnt/.$1; mv /mnt/.$1 /mnt/$1; while :; do sleep 0.1; done"
+LEAVES = f"""
+sh -c "$CHILD" sh child & (setsid sh -c "$CHILD" sh grandchild &)
+until [ -e /mnt/child ] && [ -e /mnt/grandchild ]; do sleep 0.05; done
+: >/mnt/up
+until [ -e /mnt/end ]; do sleep 0.05; done
+seq {LINES}
+exit 3
+"""
+WHOLE = sorted(["child", "grandchild", *map(str, range(1, LINES + 1))])
+
+
+def members(container: str, pod: str = "") -> tuple[int, ...]:
+    return cgroups.pids(f"/exitd/{f'pod-{pod}/' if pod else ''}{container}")
+
+
+def begun(client: Client, shared: pathlib.Path, **fields: object) -> pb.Container:
+    """A container whose init is about to end, and has left two behind."""
+    mounts = [pb.Mount(source=str(shared), destination="/mnt")]
+    made = up(client, "sh", "-c", LEAVES, env=[f"CHILD={CHILD}"], mounts=mounts, **fields)
+    until((shared / "up").exists, "it leaves nobody behind")
+    return made
+
+
+def output(client: Client, container: str) -> list[str]:
+    return sorted(b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=container))).decode().split())
+
+
+def created(client: Client, *args: str, **fields: object) -> str:
+    return client.create(spec(*args, **fields)).id
+
+
+def attached(client: Client, *args: str, **fields: object) -> tuple[str, Attachment]:
+    """A container that runs, attached to before its start."""
+    container = created(client, *args, **fields)
+    it = client.attach(container)
+    client.start(container)
+    return container, it
+
+
+class Reader:
+    """Reads all replies in a thread of its own."""
+
+    def __init__(self, it: Attachment) -> None:
+        self.out, self.err, self.dropped = bytearray(), bytearray(), 0
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, args=(it,), daemon=True)
+        self._thread.start()
+
+    def _read(self, it: Attachment) -> None:
+        try:
+            for reply in it:
+                self.out += reply.stdout
+                self.err += reply.stderr
+                self.dropped = reply.dropped or self.dropped
+        except BaseException as error:
+            self.failure = error
+
+    def until(self, text: bytes) -> None:
+        until(lambda: text in self.out, f"{text!r}")
+
+    def ended(self) -> "Reader":
+        self._thread.join(LIMIT_SECONDS)
+        assert not self._thread.is_alive(), "the output does not end"
+        assert self.failure is None, repr(self.failure)
+        return self
+
+
+def kill_shim(client: Client, container: str) -> None:
+    """Dead when this returns."""
+    until(lambda: client.inspect(container).HasField("shim"), "a shim")
+    shim = client.inspect(container).shim
+    assert shim.pid > 1
+    os.kill(shim.pid, signal.SIGKILL)
+    until(lambda: client.inspect(container).shim != shim, "the end of the shim")
+
+
+def taken(it: Attachment, text: bytes) -> bytes:
+    """What is read until `text` has come. After the limit it is detached, and the test fails."""
+    read, limit = b"", threading.Timer(LIMIT_SECONDS, it.cancel)
+    limit.start()
+    try:
+        while text not in read:
+            reply = next(it, None)
+            assert reply is not None, f"no {text!r} in {read!r}"
+            read += reply.stdout
+    finally:
+        limit.cancel()
+    return read

@@ -4,7 +4,6 @@ import contextlib
 import pathlib
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +13,10 @@ from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError, NameTaken
 from supervisor.monitor.rundir import created, lock_holder
 from tests.system import oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.gates import Gates
+from tests.system.daemons import Daemon
 from tests.system.lives import ledger, word
 from tests.system.oracle import WHEN_TOLD, Revived, Subject
+from tests.system.waits import LIMIT_SECONDS, until
 
 READY, NOT_READY = "SANDBOX_READY", "SANDBOX_NOTREADY"
 # What the pause program can end with: SIGTERM ends it with 0, and no test sends it anything else but SIGKILL.
@@ -81,6 +80,18 @@ def begun(up: Revived, pod: Pod) -> None:
         oracle.started(up, member)
     for member in pod.members:
         until(lambda m=member: m.truth() or oracle.phase(up, m) == pb.PHASE_EXITED, f"{member.name} does not begin")  # type: ignore[misc]
+
+
+def run(up: Revived, pod: Pod) -> None:
+    """Ready, and its members run."""
+    ready(up, pod)
+    begun(up, pod)
+
+
+def pause_of(daemon: Daemon, pod: Pod) -> int:
+    """The pid of its pause process."""
+    with daemon.client() as client:
+        return client.inspect(pod.id).init.pid
 
 
 def waits(member: Subject) -> bool:
@@ -162,12 +173,3 @@ def init_in(run_directory: pathlib.Path) -> int:
 def executed(init: int) -> None:
     """Its program has begun. The runtime's start may return a moment before that: who is killed then never began."""
     until(lambda: native.has_executed(init, native.process_stat(init)[2]), f"{init} does not execute its program")
-
-
-@contextlib.contextmanager
-def gated(daemon: Daemon) -> Iterator[Gates]:
-    made = Gates(daemon.base / f"gates{oracle.fresh_name()}")
-    try:
-        yield made
-    finally:
-        made.end()

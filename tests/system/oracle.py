@@ -12,7 +12,7 @@ import pathlib
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -22,8 +22,10 @@ from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer
 from supervisor.model.values import NEVER_STARTED
 from supervisor.monitor import probe
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until, warm_up, zombies_of
-from tests.system.lives import daemon, events, ledger, processes_of
+from tests.system.daemons import Daemon, daemon, spec, warm_up
+from tests.system.lives import events, ledger
+from tests.system.processes import processes_of, zombies_of
+from tests.system.waits import LIMIT_SECONDS, until
 
 T = TypeVar("T")
 NUMBERS = itertools.count()
@@ -325,6 +327,28 @@ def down(daemon: Daemon) -> Iterator[None]:
     daemon.kill()
     yield
     daemon.start()
+
+
+def begin_all(up: Revived, subjects: Iterable[Subject]) -> None:
+    """Created and started one by one, whatever is killed meanwhile."""
+    for subject in subjects:
+        created(up, subject)
+        started(up, subject)
+
+
+def stop_and_judge(up: Revived, subjects: Sequence[Subject]) -> Counter[str]:
+    """Of those that start again whenever they end. All are judged, and then removed."""
+    for subject in subjects:
+        up.patiently(lambda client: client.stop(subject.id, 0))  # noqa: B023
+        over(up, subject)
+    said = Counter[str]()
+    with up.daemon.client() as client:
+        for subject in subjects:
+            said += judge(client, subject)
+    print(dict(said))
+    for subject in subjects:
+        removed(up, subject)
+    return said
 
 
 def end_and_judge(daemon: Daemon, *subjects: Subject) -> list[str]:

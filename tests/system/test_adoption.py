@@ -10,21 +10,21 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.monitor import rundir
-from tests.system import byhandrig, lives, oracle
-from tests.system.byhandrig import adopted, begun, by_hand, refusals, run_directory
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, until
+from tests.system import byhand, daemons, lives, oracle
+from tests.system.byhand import adopted, begun, by_hand, refusals, run_directory
+from tests.system.daemons import Daemon, directory
 from tests.system.faultyfs import mounted
-from tests.system.gates import gone, killed
 from tests.system.kill_matrix.calls import CALLS, chosen, hit_at, traced
 from tests.system.oracle import AT_ONCE, BY_KERNEL, Revived, Subject, down, end_and_judge, inspect
-from tests.system.shimrig import cgroup_directories
+from tests.system.processes import cgroup_directories, children_of, gone, killed, processes_of
+from tests.system.waits import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.observed()
 
@@ -33,7 +33,7 @@ NOBODY = 65534
 
 def no_cgroup(daemon: Daemon, *subjects: Subject) -> None:
     """Nothing is left of the cgroups that the bundles name."""
-    assert [s.name for s in subjects if cgroup_directories(byhandrig.cgroup_of(daemon, s.name))] == []
+    assert [s.name for s in subjects if cgroup_directories(byhand.cgroup_of(daemon, s.name))] == []
 
 
 def test_one_started_before_exitd_is_listed_watched_told_and_removed(daemon: Daemon) -> None:
@@ -53,7 +53,7 @@ def test_one_started_before_exitd_is_listed_watched_told_and_removed(daemon: Dae
 
 
 def test_one_started_beside_exitd_is_adopted_at_once_and_stands_under_the_keeper() -> None:
-    with lives.daemon() as daemon, daemon.client() as client:  # rounds every 30 s: this is inotify's work
+    with daemons.daemon() as daemon, daemon.client() as client:  # rounds every 30 s: this is inotify's work
         lives.run(client, "true")
         subject = begun(daemon)
         assert adopted(daemon, subject, seconds=5.0).monitored_by == "shim"
@@ -68,8 +68,8 @@ def test_one_started_beside_exitd_is_adopted_at_once_and_stands_under_the_keeper
 
 
 def test_a_bundle_whose_file_system_hangs_holds_up_its_own_container_alone() -> None:
-    with lives.directory() as base, mounted(base) as disk, lives.daemon() as daemon:
-        subject, made = byhandrig.observed(daemon)
+    with directory() as base, mounted(base) as disk, daemons.daemon() as daemon:
+        subject, made = byhand.observed(daemon)
         (bundle := disk.path / "bundle").mkdir()
         config = json.loads((made / "config.json").read_text())
         config["root"]["path"] = str(made / "rootfs")
@@ -136,7 +136,7 @@ def test_without_exitd_a_keeper_that_is_left_tells_the_end_of_one_whose_shim_was
 
 
 def test_without_a_keeper_the_kernel_is_asked_when_the_shim_was_killed() -> None:
-    with lives.directory() as base:
+    with directory() as base:
         daemon = Daemon(base, extra=("--reconcile-seconds", "0.2"))
         subject = begun(daemon)  # nobody has ever been in this directory
         daemon.start()
@@ -151,7 +151,7 @@ def test_without_a_keeper_the_kernel_is_asked_when_the_shim_was_killed() -> None
             no_cgroup(daemon, subject)
         finally:
             daemon.end()
-        until(lambda: not lives.processes_of(base), f"still there: {lives.processes_of(base)}")
+        until(lambda: not processes_of(base), f"still there: {processes_of(base)}")
 
 
 def test_twenty_at_once_keep_their_own_codes(daemon: Daemon) -> None:
@@ -246,14 +246,22 @@ def test_one_is_stopped_started_again_and_removed_like_any_other(daemon: Daemon)
     no_cgroup(daemon, subject)
 
 
-def test_one_that_was_made_and_not_started_can_be_started_by_exitd(daemon: Daemon) -> None:
+@pytest.fixture
+def quick() -> Iterator[Daemon]:
+    """Its patience with whoever makes a directory is short."""
+    with oracle.warm_daemon(limits={"supervisor.model.adoption.STARTS_SECONDS": 1.0}) as made:
+        yield made
+
+
+def test_one_that_was_made_and_not_started_can_be_started_by_exitd(quick: Daemon) -> None:
     """Its maker died in between."""
-    subject, bundle = byhandrig.observed(daemon)
+    daemon = quick
+    subject, bundle = byhand.observed(daemon)
     runtime = daemon.base / "never-starts"
     runtime.write_text('#!/bin/sh\nfor w; do [ "$w" = start ] && exec sleep 1000; done\nexec runc "$@"\n')
     runtime.chmod(0o755)
     process = subprocess.Popen(
-        byhandrig.command(daemon, "--name", subject.name, "--runtime", str(runtime), str(bundle)),
+        byhand.command(daemon, "--name", subject.name, "--runtime", str(runtime), str(bundle)),
         start_new_session=True,
     )
     created = until(lambda: list((daemon.state / "c").glob("hand-*/1/created")), "not created")
@@ -279,7 +287,7 @@ def _starts(daemon: Daemon, pid: int) -> bool:
 def test_a_name_that_is_taken_is_no_reason_not_to_watch(daemon: Daemon) -> None:
     first = begun(daemon)
     adopted(daemon, first)
-    subject, bundle = byhandrig.observed(daemon)
+    subject, bundle = byhand.observed(daemon)
     done = by_hand(daemon, "--name", first.name, str(bundle))
     subject.id = done.stdout.strip()
     assert adopted(daemon, subject).spec.name == subject.id
@@ -289,7 +297,7 @@ def test_a_name_that_is_taken_is_no_reason_not_to_watch(daemon: Daemon) -> None:
 
 
 def test_a_run_directory_removed_under_an_adopted_container_is_told_and_its_exit_too() -> None:
-    with lives.daemon() as daemon, daemon.client() as client:
+    with daemons.daemon() as daemon, daemon.client() as client:
         lives.run(client, "true")
         subject, own = begun(daemon), lives.up(client)
         adopted(daemon, subject)

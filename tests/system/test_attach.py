@@ -10,9 +10,8 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import WrongState
 from tests.system import lives
-from tests.system.attachrig import Reader, attached, created, taken
-from tests.system.daemonrig import scaled, until
-from tests.system.lives import last_exit, word
+from tests.system.lives import Reader, attached, created, last_exit, taken, word
+from tests.system.waits import scaled, until
 
 ENOUGH_BYTES = 32 << 20  # more than a client that does not read has room for on its way
 

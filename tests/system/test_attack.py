@@ -10,7 +10,7 @@ import pytest
 
 from tests.attack import lives, report
 from tests.attack.run import Plan, attack
-from tests.system.daemonrig import SCALE
+from tests.system.waits import SCALE
 
 SEED = int(os.environ.get("EXITD_SEED", "1107"))
 EXITS, EXITS_IN_FULL = 80, 2000

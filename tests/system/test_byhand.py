@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from tests.system import byhandrig, lives, oracle
-from tests.system.byhandrig import adopted, begun, by_hand
-from tests.system.daemonrig import Daemon
-from tests.system.gates import killed
+from tests.system import byhand, lives, oracle
+from tests.system.byhand import adopted, begun, by_hand
+from tests.system.daemons import Daemon
 from tests.system.oracle import end_and_judge
+from tests.system.processes import killed
+from tests.system.runtimes import Wrapper
 
 pytestmark = pytest.mark.observed()
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.observed()
     ],
 )
 def test_wrong_words_are_refused_before_anything_is_made(daemon: Daemon, options: tuple[str, str], words: str) -> None:
-    bundle = byhandrig.bundle(daemon, oracle.fresh_name(), "/bin/true")
+    bundle = byhand.bundle(daemon, oracle.fresh_name(), "/bin/true")
     done = by_hand(daemon, *options, str(bundle))
     assert (done.returncode, done.stdout) == (1, "") and words in done.stderr
     oracle.nothing_left(daemon)
@@ -34,7 +35,7 @@ def test_wrong_words_are_refused_before_anything_is_made(daemon: Daemon, options
 
 @pytest.mark.parametrize("keeper", [True, False], ids=["with a keeper", "without one"])
 def test_one_that_cannot_be_made_leaves_nothing_behind(daemon: Daemon, keeper: bool) -> None:
-    bundle = byhandrig.bundle(daemon, oracle.fresh_name(), "/no/such/program")
+    bundle = byhand.bundle(daemon, oracle.fresh_name(), "/no/such/program")
     if not keeper:
         killed(daemon.keeper_pid())
     done = by_hand(daemon, str(bundle))
@@ -43,7 +44,7 @@ def test_one_that_cannot_be_made_leaves_nothing_behind(daemon: Daemon, keeper: b
 
 
 def test_a_bundle_that_cannot_be_read_or_wants_a_terminal_is_refused_by_name(daemon: Daemon) -> None:
-    bundle = byhandrig.bundle(daemon, oracle.fresh_name(), "/bin/true")
+    bundle = byhand.bundle(daemon, oracle.fresh_name(), "/bin/true")
     config = json.loads((bundle / "config.json").read_text())
     for text, words in (
         (json.dumps({**config, "process": {**config["process"], "terminal": True}}), "process.terminal is true"),
@@ -60,7 +61,7 @@ def test_a_bundle_that_cannot_be_read_or_wants_a_terminal_is_refused_by_name(dae
 
 def test_an_id_that_is_taken_is_refused_and_its_owner_untouched(daemon: Daemon) -> None:
     subject = begun(daemon, oracle.WHEN_TOLD, 43, "--id", f"own-{time.time_ns()}")
-    bundle = byhandrig.bundle(daemon, oracle.fresh_name(), "/bin/true")
+    bundle = byhand.bundle(daemon, oracle.fresh_name(), "/bin/true")
     done = by_hand(daemon, "--id", subject.id, str(bundle))
     assert done.returncode == 1 and f"--id {subject.id}: " in done.stderr and "choose another" in done.stderr
     subject.go()
@@ -68,9 +69,9 @@ def test_an_id_that_is_taken_is_refused_and_its_owner_untouched(daemon: Daemon) 
 
 
 def test_a_start_that_fails_is_told_and_the_exit_is_in_the_ledger(daemon: Daemon, tmp_path: pathlib.Path) -> None:
-    runtime = lives.Wrapper.make(tmp_path)
+    runtime = Wrapper.make(tmp_path)
     runtime.on("start", "echo no >&2; exit 1")
-    subject, bundle = byhandrig.observed(daemon)
+    subject, bundle = byhand.observed(daemon)
     id = oracle.fresh_name()
     done = by_hand(daemon, "--id", id, "--runtime", runtime.name, str(bundle))
     assert done.returncode == 1 and f"start of {id}: no; it was killed" in done.stderr

@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
-from tests.system.clirig import Cli, over
-from tests.system.daemonrig import Daemon, until
+from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli, over
+from tests.system.waits import until
 
 FAULT = "import ctypes; ctypes.string_at(0)"
 OBEDIENT = 'trap "echo told; exit 12" TERM; echo up; while :; do sleep 0.05; done'

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system import lives
-from tests.system.clirig import Cli
-from tests.system.daemonrig import until
+from tests.system.daemons import daemon
+from tests.system.exitctl import Cli
+from tests.system.waits import until
 
 LINES = 20_000
 
@@ -31,7 +31,7 @@ BOTH = "seq 1 500; seq 501 1000 >&2; printf end; printf err >&2"
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     config = tmp_path_factory.mktemp("etc") / "config.toml"
     config.write_text('log_driver = "json-file"\nlog_max_size = "4096"\nlog_max_files = 2\n')
-    with lives.daemon(extra=("--config", str(config))) as made:
+    with daemon(extra=("--config", str(config))) as made:
         yield Cli(made)
 
 

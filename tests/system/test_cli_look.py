@@ -15,8 +15,9 @@ import pytest
 
 from shim import native
 from tests.supervisor.cli.test_shape import EXIT_KEYS
-from tests.system.clirig import EXITCTL, Cli
-from tests.system.daemonrig import Daemon, until
+from tests.system.daemons import Daemon
+from tests.system.exitctl import EXITCTL, Cli
+from tests.system.waits import until
 
 STATE_KEYS = [
     "Status",

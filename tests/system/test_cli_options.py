@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from tests.system.clirig import SECONDS, Cli
-from tests.system.daemonrig import until
+from tests.system.exitctl import SECONDS, Cli
+from tests.system.waits import until
 
 
 def test_nothing_can_be_written_into_a_read_only_root(cli: Cli) -> None:

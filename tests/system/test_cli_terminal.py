@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.supervisor.cli.fake_attach import Pty
-from tests.system.clirig import SECONDS, Cli, Said, over
-from tests.system.daemonrig import Daemon, scaled, until
+from tests.system.daemons import Daemon
+from tests.system.exitctl import SECONDS, Cli, Said, over
+from tests.system.waits import scaled, until
 
 LOOP = "while :; do sleep 0.05; done"
 OBEDIENT = f'trap "echo told; exit 12" TERM INT; echo up; {LOOP}'
@@ -21,13 +22,6 @@ SHELL = "export PS1='% '; exec sh"
 @pytest.fixture(scope="module", params=["ttrpc", "grpc"])
 def cli(request: pytest.FixtureRequest, daemon: Daemon) -> Cli:
     return over(request.param, daemon)
-
-
-@pytest.fixture
-def pty() -> Iterator[Pty]:
-    one = Pty()
-    yield one
-    one.close()
 
 
 def on_terminal(cli: Cli, pty: Pty, *words: str) -> "subprocess.Popen[str]":

@@ -14,7 +14,7 @@ import pytest
 
 from supervisor.compare.facts import CompareReport, decode
 from supervisor.compare.machine import cgroup_of
-from tests.system.daemonrig import commands
+from tests.system.processes import commands
 
 LIMIT_SECONDS = 240
 TINY = ("--quick", "--pods", "1", "--containers", "1", "--rounds", "1")

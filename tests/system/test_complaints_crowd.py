@@ -12,18 +12,13 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
 from supervisor.runtime.oci import cgroups
-from tests.system import execrig
-from tests.system.containerdrig import EXITD, Containerd, containerd
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, scaled, until
+from tests.system.containerd.server import EXITD, Containerd
+from tests.system.daemons import Daemon, remove_all
+from tests.system.execs import begin
 from tests.system.lives import last_exit, up, word
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 AT_ONCE = scaled(500, least=20)
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[Containerd]:
-    with containerd() as made:
-        yield made
 
 
 @pytest.fixture
@@ -38,7 +33,7 @@ def test_an_init_killed_among_hundreds_of_execs_has_one_exit_and_so_has_each_of_
 
     def asked(_: int) -> str:
         try:
-            return execrig.begin(client, box.id, "sleep", "1000")
+            return begin(client, box.id, "sleep", "1000")
         except ExitdError:
             return ""  # refused: init has ended
 
@@ -59,10 +54,10 @@ def ledger_of_all(client: Client, id: str) -> list[pb.Exit]:
     return list(client.exits(pb.ExitsRequest(id=id)))
 
 
-def test_an_init_killed_among_many_execs_over_the_relay_has_one_exit_event(rig: Containerd) -> None:
-    box = rig.box(EXITD, "crowd").started("--null-io", "--", "sleep", "1000")
-    with rig.events() as events:
-        asking = [rig.begin(*box.exec_words(f"e{number}", "--", "sleep", "1000")) for number in range(10)]
+def test_an_init_killed_among_many_execs_over_the_relay_has_one_exit_event(containerd: Containerd) -> None:
+    box = containerd.box(EXITD, "crowd").started("--null-io", "--", "sleep", "1000")
+    with containerd.events() as events:
+        asking = [containerd.begin(*box.exec_words(f"e{number}", "--", "sleep", "1000")) for number in range(10)]
         events.wait(box.id, "/tasks/exec-started")
         os.kill(box.pid, signal.SIGKILL)
         for each in asking:
@@ -74,27 +69,27 @@ def test_an_init_killed_among_many_execs_over_the_relay_has_one_exit_event(rig: 
     assert [fields["exit_status"] for fields in exits] == [137]
 
 
-def test_relays_that_may_not_fork_report_every_end(rig: Containerd) -> None:
+def test_relays_that_may_not_fork_report_every_end(containerd: Containerd) -> None:
     """Fifty containers, ten to a relay."""
     groups = [f"forkless-{number}" for number in range(5)]
-    rig.keys.update(groups)
+    containerd.keys.update(groups)
     flags = [("--null-io", "--annotation", f"io.containerd.runc.v2.group={group}") for group in groups]
-    firsts = [(rig.box(EXITD, "forkless"), flag) for flag in flags]
+    firsts = [(containerd.box(EXITD, "forkless"), flag) for flag in flags]
     for box, flag in firsts:  # the first of each group begins the relay
         box.started(*flag, "--", "sleep", "1000")
-    more = [(rig.box(EXITD, "forkless"), flag) for flag in flags for _ in range(9)]
+    more = [(containerd.box(EXITD, "forkless"), flag) for flag in flags for _ in range(9)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda each: each[0].started(*each[1], "--", "sleep", "1000"), more))
     boxes = [box for box, _ in [*firsts, *more]]
     top = pathlib.Path(cgroups.paths(f"/exitd-forkless-{os.getpid()}")["pids"])
     top.mkdir()
     try:
-        relays = rig.shims()
+        relays = containerd.shims()
         assert len(relays) == len(groups)
         for relay in relays:
             (top / "cgroup.procs").write_text(str(relay))
         (top / "pids.max").write_text("0")
-        with rig.events() as events:
+        with containerd.events() as events:
             for box in boxes:
                 os.kill(box.pid, signal.SIGKILL)
             for box in boxes:
@@ -105,7 +100,7 @@ def test_relays_that_may_not_fork_report_every_end(rig: Containerd) -> None:
                 assert [fields["exit_status"] for fields in exits] == [137]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda box: box.end(), boxes))
-        rig.left_is()
+        containerd.left_is()
     finally:
         until(lambda: not (top / "cgroup.procs").read_text(), "a relay stays")
         top.rmdir()

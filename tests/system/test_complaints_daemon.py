@@ -15,8 +15,9 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import ExitdError
-from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, left, spec, until, warm_up
+from tests.system.daemons import Daemon, left, spec, warm_up
 from tests.system.lives import last_exit, up
+from tests.system.waits import LIMIT_SECONDS, SCALE, until
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import Waiting
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
-from tests.system import shimrig
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, spec, until, warm_up
-from tests.system.gates import in_mask, killed
-from tests.system.lives import Wrapper, ended
-from tests.system.shimrig import wait_readable
+from tests.system.daemons import Daemon, left, spec, warm_up
+from tests.system.lives import ended
+from tests.system.processes import cgroup_pids, in_mask, killed
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_the_shim_that_is_shown_is_the_parent_of_init(client: Client) -> None:
 
 
 def members(container_id: str) -> set[int]:
-    return shimrig.cgroup_pids(f"/exitd/{container_id}")
+    return cgroup_pids(f"/exitd/{container_id}")
 
 
 def test_a_cgroup_killed_from_outside_ends_its_shim_too(client: Client) -> None:

@@ -11,9 +11,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from supervisor.model.errors import WrongState
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, spec, until, warm_up, zombies_of
+from tests.system.daemons import Daemon, spec, warm_up
 from tests.system.lives import last_exit
-from tests.system.shimrig import wait_readable
+from tests.system.processes import children_of, zombies_of
+from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
 # clone3(2) with set_tid makes a process with a pid of our choice, once nobody has it any more.
 STRANGER = """

@@ -14,10 +14,12 @@ from supervisor.api.client import Client
 from supervisor.config.settings import CgroupDriver
 from supervisor.engine.admission import uses_systemd
 from supervisor.model.errors import Compacted, RuntimeFailed, RuntimeMissing, TimedOut
-from tests.system import lives
-from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, Left, left, remove_all, spec, until, warm_up
-from tests.system.lives import Wrapper, word
+from tests.system import daemons, lives
+from tests.system.daemons import Daemon, Left, left, remove_all, spec, stub, warm_up
+from tests.system.exitctl import Cli
+from tests.system.lives import word
+from tests.system.runtimes import Wrapper
+from tests.system.waits import until
 
 
 class ConfigMap:
@@ -47,7 +49,7 @@ def config(tmp_path: pathlib.Path) -> ConfigMap:
 
 @pytest.fixture
 def daemon(config: ConfigMap) -> Iterator[Daemon]:
-    with lives.daemon(extra=("--config", str(config.file), "--reconcile-seconds", "0.2")) as made:
+    with daemons.daemon(extra=("--config", str(config.file), "--reconcile-seconds", "0.2")) as made:
         yield made
 
 
@@ -106,7 +108,7 @@ def test_info_tells_every_value_and_where_it_is_from(daemon: Daemon, config: Con
 
 def test_a_flag_goes_before_the_file_and_before_its_next_version(config: ConfigMap) -> None:
     flags = ("--cgroup-driver", "cgroupfs", "--runtime-seconds", "7")
-    with lives.daemon(extra=("--config", str(config.file), *flags)) as made, made.client() as client:
+    with daemons.daemon(extra=("--config", str(config.file), *flags)) as made, made.client() as client:
         text = "cgroup_driver = 'systemd'\n[limits]\nruntime_seconds = 9\nscratch_mib = 7\n"
         turn(config, client, text, "limits.scratch_mib", "7")
         found = in_force(client)
@@ -270,7 +272,7 @@ def scopes(container: str) -> list[str]:
 def test_a_scope_of_systemd_is_found_counted_and_cleared_away(daemon: Daemon, client: Client, systemd: Wrapper) -> None:
     container = lives.up(client, "sh", "-c", "sleep 1000 & sleep 1000 & wait").id
     assert scopes(container)
-    pids = lives.stub(daemon).Pids
+    pids = stub(daemon).Pids
     until(lambda: len(pids(pb.PidsRequest(id=container)).pids) == 3, "the scope's processes")
     client.pause(container)
     client.resume(container)

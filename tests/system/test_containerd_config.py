@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.cli import containerd as doctor
-from tests.system.clirig import Cli
-from tests.system.containerdrig import Containerd
+from tests.system.containerd.server import Containerd
+from tests.system.exitctl import Cli
 
 DROP_IN = pathlib.Path(__file__).parents[2] / "systemd/containerd/exitd-1.toml"
 CRI = "io.containerd.grpc.v1.cri"

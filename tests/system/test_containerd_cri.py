@@ -2,22 +2,229 @@
 
 import json
 import os
+import pathlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import grpc
 import pytest
 
-from tests.system.containerdrig import RUNC, Containerd, containerd
-from tests.system.containerdverbs import OURS, TRUTH
-from tests.system.criclient import NODE, POD, Container, Cri
-from tests.system.daemonrig import commands, until
-from tests.system.shimrig import end_process, wait_readable
+from tests.system.containerd.server import EXITD, IMAGE, RUNC, Containerd, running
+from tests.system.containerd.verbs import OURS, TRUTH
+from tests.system.containerd.wiretable import Table, plain
+from tests.system.processes import commands, empty_cgroup, end_process
+from tests.system.waits import LIMIT_SECONDS, until, wait_readable
+
+WIRE = Table(
+    "runtime.v1",
+    """
+    NamespaceOption: network 1 int32, pid 2 int32, ipc 3 int32
+    SandboxSecurity: namespace_options 1 NamespaceOption
+    LinuxSandbox: cgroup_parent 1 string, security_context 2 SandboxSecurity
+    PodMetadata: name 1 string, uid 2 string, namespace 3 string, attempt 4 uint32
+    PodConfig: metadata 1 PodMetadata, hostname 2 string, log_directory 3 string, linux 8 LinuxSandbox
+    ImageSpec: image 1 string
+    Metadata: name 1 string, attempt 2 uint32
+    KeyValue: key 1 string, value 2 string
+    Mount: container_path 1 string, host_path 2 string, readonly 3 bool
+    Resources: cpu_period 1 int64, cpu_quota 2 int64, cpu_shares 3 int64, memory_limit_in_bytes 4 int64
+    ContainerSecurity: namespace_options 3 NamespaceOption
+    LinuxContainer: resources 1 Resources, security_context 2 ContainerSecurity
+        Config: metadata 1 Metadata, image 2 ImageSpec, command 3 *string, envs 6 *KeyValue, mounts 7 *Mount,
+        log_path 11 string, stdin 12 bool, tty 14 bool, linux 15 LinuxContainer
+    RunPodSandboxRequest: config 1 PodConfig, runtime_handler 2 string
+    RunPodSandboxResponse: pod_sandbox_id 1 string
+    StopPodSandboxRequest: pod_sandbox_id 1 string
+    StopPodSandboxResponse:
+    RemovePodSandboxRequest: pod_sandbox_id 1 string
+    RemovePodSandboxResponse:
+    PodSandboxStatusRequest: pod_sandbox_id 1 string, verbose 2 bool
+    Pod: id 1 string, metadata 2 PodMetadata, state 3 int32, created_at 4 int64, runtime_handler 9 string
+    PodSandboxStatusResponse: status 1 Pod, info 2 map
+    ListPodSandboxRequest:
+    ListPodSandboxResponse: items 1 *Pod
+    CreateContainerRequest: pod_sandbox_id 1 string, config 2 Config, sandbox_config 3 PodConfig
+    CreateContainerResponse: container_id 1 string
+    StartContainerRequest: container_id 1 string
+    StartContainerResponse:
+    StopContainerRequest: container_id 1 string, timeout 2 int64
+    StopContainerResponse:
+    RemoveContainerRequest: container_id 1 string
+    RemoveContainerResponse:
+    ListContainersRequest:
+    Listed: id 1 string, pod_sandbox_id 2 string, metadata 3 Metadata, state 6 int32
+    ListContainersResponse: containers 1 *Listed
+    ContainerStatusRequest: container_id 1 string, verbose 2 bool
+        Status: id 1 string, metadata 2 Metadata, state 3 int32, created_at 4 int64, started_at 5 int64,
+        finished_at 6 int64, exit_code 7 int32, reason 10 string, message 11 string
+    ContainerStatusResponse: status 1 Status, info 2 map
+    UpdateContainerResourcesRequest: container_id 1 string, linux 2 Resources
+    UpdateContainerResourcesResponse:
+    ReopenContainerLogRequest: container_id 1 string
+    ReopenContainerLogResponse:
+    ExecSyncRequest: container_id 1 string, cmd 2 *string, timeout 3 int64
+    ExecSyncResponse: stdout 1 bytes, stderr 2 bytes, exit_code 3 int32
+    Count: value 1 uint64
+    Cpu: timestamp 1 int64, usage_core_nano_seconds 2 Count
+        Memory: timestamp 1 int64, working_set_bytes 2 Count, available_bytes 3 Count, usage_bytes 4 Count,
+        rss_bytes 5 Count, page_faults 6 Count, major_page_faults 7 Count
+    Attributes: id 1 string, metadata 2 Metadata
+    Stats: attributes 1 Attributes, cpu 2 Cpu, memory 3 Memory
+    ContainerStatsRequest: container_id 1 string
+    ContainerStatsResponse: stats 1 Stats
+    ListContainerStatsRequest:
+    ListContainerStatsResponse: stats 1 *Stats
+    Condition: type 1 string, status 2 bool, reason 3 string
+    Conditions: conditions 1 *Condition
+    StatusRequest: verbose 1 bool
+    StatusResponse: status 1 Conditions
+    """,
+)
+POD, CONTAINER, NODE = 0, 1, 2  # whose namespace
+NAMESPACES = {"network": NODE, "pid": CONTAINER, "ipc": POD}
+STATES = ("created", "running", "exited", "unknown")
+HANDLERS = {RUNC: "runc", EXITD: "exitd"}
+
+
+class Cri:
+    """The runtime service of one containerd; to be made anew when that was restarted."""
+
+    def __init__(self, containerd: Containerd) -> None:
+        self.containerd = containerd
+        self._channel = grpc.insecure_channel(f"unix:{containerd.address}")
+        until(self._ready, "the runtime interface is not ready")
+
+    def __call__(self, method: str, seconds: float = LIMIT_SECONDS, **fields: Any) -> Any:
+        """grpc.RpcError as it comes."""
+        ask, answer = getattr(WIRE, f"{method}Request"), getattr(WIRE, f"{method}Response")
+        path = f"/runtime.v1.RuntimeService/{method}"
+        call: Any = self._channel.unary_unary(path, ask.SerializeToString, answer.FromString)
+        return call(ask(**fields), timeout=seconds)
+
+    def refused(self, method: str, **fields: Any) -> str:
+        """The name of the code."""
+        try:
+            answer = self(method, **fields)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+        raise AssertionError(f"{method} was not refused: {answer}")
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def pod(self, runtime: str, name: str, *, pid: int = CONTAINER) -> "Pod":
+        """On the host's network, since there is no other; the rest as kubelet asks for it. `pid`: whose pid namespace
+        its containers have."""
+        if runtime == EXITD:
+            self.containerd.with_exitd()
+        (logs := self.containerd.base / "logs" / name).mkdir(parents=True)
+        config = {
+            "metadata": {"name": name, "uid": f"uid-{name}", "namespace": "test"},
+            "log_directory": str(logs),
+            "linux": {
+                "cgroup_parent": f"{self.containerd.cgroup}/{name}",
+                "security_context": {"namespace_options": {**NAMESPACES, "pid": pid}},
+            },
+        }
+        made = Pod(self, config, logs)
+        made.id = self("RunPodSandbox", config=config, runtime_handler=HANDLERS[runtime]).pod_sandbox_id
+        self.containerd.keys.add(made.id)
+        return made
+
+    def clear(self) -> None:
+        """No pod, no container."""
+        for pod in self("ListPodSandbox").items:
+            self("StopPodSandbox", pod_sandbox_id=pod.id)
+            self("RemovePodSandbox", pod_sandbox_id=pod.id)
+        empty_cgroup(self.containerd.cgroup)
+
+    def _ready(self) -> bool:
+        try:
+            conditions = {one.type: one.status for one in self("Status").status.conditions}
+        except grpc.RpcError as error:  # it is initialized after containerd has begun to listen
+            assert error.code() in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE), error
+            return False
+        return bool(conditions["RuntimeReady"])
+
+
+class Pod:
+    """A sandbox, and the containers made in it."""
+
+    def __init__(self, cri: Cri, config: dict[str, Any], logs: pathlib.Path) -> None:
+        self.cri, self.id, self.config, self.logs = cri, "", config, logs
+
+    def create(self, name: str, *command: str, memory_bytes: int = 0, **fields: Any) -> "Container":
+        config = {
+            "metadata": {"name": name},
+            "image": {"image": IMAGE},
+            "command": command,
+            "log_path": f"{name}.log",
+            "linux": {
+                "resources": {"memory_limit_in_bytes": memory_bytes},
+                "security_context": self.config["linux"]["security_context"],
+            },
+            **fields,
+        }
+        made = self.cri("CreateContainer", pod_sandbox_id=self.id, config=config, sandbox_config=self.config)
+        return Container(self, made.container_id, self.logs / f"{name}.log")
+
+    def run(self, name: str, *command: str, **fields: Any) -> "Container":
+        made = self.create(name, *command, **fields)
+        made("Start")
+        return made
+
+    def ready(self) -> bool:
+        return bool(self.cri("PodSandboxStatus", pod_sandbox_id=self.id).status.state == 0)
+
+    def remove(self) -> None:
+        """The pod's own cgroup too: it is the kubelet's."""
+        self.cri("StopPodSandbox", pod_sandbox_id=self.id)
+        self.cri("RemovePodSandbox", pod_sandbox_id=self.id)
+        empty_cgroup(self.config["linux"]["cgroup_parent"])
+
+
+class Container:
+    def __init__(self, pod: Pod, id: str, log: pathlib.Path) -> None:
+        self.pod, self.id, self.log = pod, id, log
+
+    def __call__(self, verb: str, **fields: Any) -> Any:
+        """`Start` is StartContainer."""
+        return self.pod.cri(f"{verb}Container", container_id=self.id, **fields)
+
+    def exec(self, *command: str, seconds: int = 20) -> tuple[int, bytes, bytes]:
+        said = self.pod.cri("ExecSync", container_id=self.id, cmd=command, timeout=seconds)
+        return said.exit_code, said.stdout, said.stderr
+
+    def status(self) -> Any:
+        return self.pod.cri("ContainerStatus", container_id=self.id).status
+
+    def pid(self) -> int:
+        info = self.pod.cri("ContainerStatus", container_id=self.id, verbose=True).info["info"]
+        return int(json.loads(info)["pid"])
+
+    def ended(self) -> tuple[str, int, str, bool]:
+        """State, code, reason, and whether its times are in order; waits for it."""
+        until(lambda: self.status().state == STATES.index("exited"), f"{self.log.stem} does not end")
+        now = self.status()
+        # The start's time is taken after it.
+        in_order = 0 < now.created_at <= min(now.started_at, now.finished_at)
+        return STATES[now.state], now.exit_code, now.reason, in_order
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Stream, F or P, and text of each line of its log."""
+        words = [line.split(" ", 3) for line in self.log.read_text().splitlines()]
+        return [(word[1], word[2], word[3]) for word in words]
+
+    def stats(self) -> dict[str, Any]:
+        return plain(self.pod.cri("ContainerStats", container_id=self.id).stats)
+
 
 UNTIL_TOLD = "until [ -e /mnt/go ]; do sleep 0.02; done"
 
 
 @pytest.fixture(scope="module")
-def rig() -> Iterator[Containerd]:
-    with containerd(cri=True) as made:
+def containerd() -> Iterator[Containerd]:
+    with running(cri=True) as made:
         yield made
 
 
@@ -30,7 +237,7 @@ class Scene:
 
     def told(self, name: str, script: str) -> tuple[Container, Callable[[], None]]:
         """A container that goes on with its script when the second is called."""
-        place = self.cri.rig.base / f"m-{self.name}-{name}"
+        place = self.cri.containerd.base / f"m-{self.name}-{name}"
         place.mkdir()
         mounts = [{"container_path": "/mnt", "host_path": str(place)}]
         made = self.pod.run(name, "sh", "-c", f"echo up; {UNTIL_TOLD}; {script}", mounts=mounts)
@@ -39,11 +246,11 @@ class Scene:
 
     def restart(self, between: Callable[[], None] = lambda: None) -> None:
         """Of containerd; what is to be done while it is away."""
-        self.cri.rig.kill()
+        self.cri.containerd.kill()
         between()
-        self.cri.rig.start()
+        self.cri.containerd.start()
         self.cri.close()
-        self.cri = self.pod.cri = Cri(self.cri.rig)
+        self.cri = self.pod.cri = Cri(self.cri.containerd)
 
 
 def two_containers(scene: Scene) -> object:
@@ -187,14 +394,14 @@ def the_shim_dies(scene: Scene) -> object:
     box = scene.pod.run("box", "sleep", "1000")
     other = Scene(scene.cri, scene.runtime, f"{scene.name}-other")
     stays = other.pod.run("stays", "sleep", "1000")
-    (shim,) = scene.cri.rig.shims(scene.pod.id)
+    (shim,) = scene.cri.containerd.shims(scene.pod.id)
     end_process(shim)
     ended = box.ended()
     until(lambda: not scene.pod.ready(), "the pod is ready without its shim")
     said = stays.exec("sh", "-c", "exit 4"), other.pod.ready()
     other.pod.remove()
     if scene.runtime == RUNC:  # which leaves its socket
-        os.unlink(scene.cri.rig.socket_of(scene.pod.id))
+        os.unlink(scene.cri.containerd.socket_of(scene.pod.id))
     return ended[:3], said
 
 
@@ -205,13 +412,13 @@ SCENES: tuple[Callable[[Scene], object], ...] = (
 )
 
 
-def outcome(rig: Containerd, runtime: str, play: Callable[[Scene], object], number: int) -> object:
+def outcome(containerd: Containerd, runtime: str, play: Callable[[Scene], object], number: int) -> object:
     """What it returns; its pod is removed, and nothing is left."""
-    scene = Scene(Cri(rig), runtime, f"{play.__name__.replace('_', '-')}-{number}")
+    scene = Scene(Cri(containerd), runtime, f"{play.__name__.replace('_', '-')}-{number}")
     try:
         result = play(scene)
         scene.pod.remove()
-        rig.left_is()
+        containerd.left_is()
         assert scene.cri("ListContainers").containers == scene.cri("ListPodSandbox").items == []
         return result
     finally:
@@ -220,6 +427,8 @@ def outcome(rig: Containerd, runtime: str, play: Callable[[Scene], object], numb
 
 
 @pytest.mark.parametrize("play", SCENES, ids=lambda play: play.__name__)
-def test_a_pod_fares_as_it_does_with_containerds_own_runtime(rig: Containerd, play: Callable[[Scene], object]) -> None:
-    truth, ours = (outcome(rig, runtime, play, number) for number, runtime in enumerate((TRUTH, OURS)))
+def test_a_pod_fares_as_it_does_with_containerds_own_runtime(
+    containerd: Containerd, play: Callable[[Scene], object]
+) -> None:
+    truth, ours = (outcome(containerd, runtime, play, number) for number, runtime in enumerate((TRUTH, OURS)))
     assert ours == truth

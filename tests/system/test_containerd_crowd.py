@@ -2,17 +2,15 @@
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
 from shim import native
-from tests.system.containerdcensus import NOTHING, Left
-from tests.system.containerdevents import Event, Recorder
-from tests.system.containerdrig import RUNC, Box, Containerd, Said, containerd, for_one_test
-from tests.system.containerdverbs import OURS, TRUTH, outcome, surely
-from tests.system.daemonrig import LIMIT_SECONDS, scaled, until
-from tests.system.shimrig import end_process, wait_readable
+from tests.system.containerd.events import Event, Recorder
+from tests.system.containerd.server import NOTHING, RUNC, Box, Containerd, Left, Said
+from tests.system.containerd.verbs import OURS, TRUTH, outcome, surely
+from tests.system.processes import end_process
+from tests.system.waits import LIMIT_SECONDS, scaled, until, wait_readable
 
 SEQUENTIAL, AT_ONCE, KILLS = scaled(300, least=6), scaled(50, least=6), scaled(200, least=4)
 MOST_SECONDS = 0.06  # from the word to end until everybody has been told
@@ -20,55 +18,46 @@ MOST_SECONDS = 0.06  # from the word to end until everybody has been told
 each_runtime = pytest.mark.parametrize("runtime", dict.fromkeys((TRUTH, OURS)))
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Containerd]:
-    with containerd() as made:
-        yield made
-
-
-@pytest.fixture
-def rig(running: Containerd) -> Iterator[Containerd]:
-    with for_one_test(running) as made:
-        yield made
-
-
-def warmed_up(rig: Containerd, runtime: str) -> int:
+def warmed_up(containerd: Containerd, runtime: str) -> int:
     """How many descriptors containerd has, after one container's life."""
-    assert rig.box(runtime, "first").run("--rm", "--", "true") == Said(0, "", "")
-    rig.left_is()
-    return rig.descriptors()
+    assert containerd.box(runtime, "first").run("--rm", "--", "true") == Said(0, "", "")
+    containerd.left_is()
+    return containerd.descriptors()
 
 
 @each_runtime
-def test_runs_one_after_another_have_their_codes_and_leave_nothing(rig: Containerd, runtime: str) -> None:
-    before = warmed_up(rig, runtime)
+def test_runs_one_after_another_have_their_codes_and_leave_nothing(containerd: Containerd, runtime: str) -> None:
+    before = warmed_up(containerd, runtime)
     for number in range(SEQUENTIAL):
-        said = (box := rig.box(runtime, "run")).run("--rm", "--", "sh", "-c", f"echo {number}; exit {number % 256}")
+        said = (box := containerd.box(runtime, "run")).run(
+            "--rm", "--", "sh", "-c", f"echo {number}; exit {number % 256}"
+        )
         assert said.code == number % 256
         surely(box, said == Said(number % 256, f"{number}\n", ""), said)
-    rig.left_is()
-    until(lambda: rig.descriptors() <= before, f"more than {before} descriptors")
+    containerd.left_is()
+    until(lambda: containerd.descriptors() <= before, f"more than {before} descriptors")
 
 
 @each_runtime
-def test_runs_at_once_have_their_codes_and_leave_nothing(rig: Containerd, runtime: str) -> None:
-    before = warmed_up(rig, runtime)
+def test_runs_at_once_have_their_codes_and_leave_nothing(containerd: Containerd, runtime: str) -> None:
+    before = warmed_up(containerd, runtime)
     script = "echo {0}; exit {0}"
     running = [
-        rig.box(runtime, "run").begun("--rm", "--", "sh", "-c", script.format(number)) for number in range(AT_ONCE)
+        containerd.box(runtime, "run").begun("--rm", "--", "sh", "-c", script.format(number))
+        for number in range(AT_ONCE)
     ]
     ends = [process.communicate(timeout=LIMIT_SECONDS) for process in running]
     assert [process.returncode for process in running] == list(range(AT_ONCE))
     assert ends == [(b"%d\n" % number, b"") for number in range(AT_ONCE)]
-    rig.left_is()
-    until(lambda: rig.descriptors() <= before + 2, f"more than {before} descriptors")
+    containerd.left_is()
+    until(lambda: containerd.descriptors() <= before + 2, f"more than {before} descriptors")
 
 
 class Ending:
     """A container that runs until it is told to end, by a file: with 33."""
 
     def __init__(self, box: Box, *flags: str) -> None:
-        self.box, place = box, box.rig.base / f"m-{box.id}"
+        self.box, place = box, box.containerd.base / f"m-{box.id}"
         place.mkdir()
         self._word = place / "go"
         mount = ("--mount", f"type=bind,src={place},dst=/mnt,options=rbind")
@@ -102,60 +91,60 @@ class Ending:
 @each_runtime
 @pytest.mark.parametrize("killed_first", [True, False], ids=["before the end", "after the end"])
 def test_an_end_while_containerd_is_away_is_told_with_its_code_and_time(
-    rig: Containerd, runtime: str, killed_first: bool
+    containerd: Containerd, runtime: str, killed_first: bool
 ) -> None:
-    ending = Ending(rig.box(runtime, "ending"))
-    other = rig.box(runtime, "other").started("--null-io", "--", "sleep", "1000")
+    ending = Ending(containerd.box(runtime, "ending"))
+    other = containerd.box(runtime, "other").started("--null-io", "--", "sleep", "1000")
     if killed_first:
-        rig.kill()
+        containerd.kill()
     ending.go()
     assert ending.is_over()
     if not killed_first:
-        rig.kill()
-    with rig.start().events() as events:
+        containerd.kill()
+    with containerd.start().events() as events:
         deleted = ending.removed(events)
     assert ending.went <= deleted.fields["exited_at"] < ending.went + 2
     assert (other.state, other.exec("one", "--", "sh", "-c", "exit 4").code) == ("RUNNING", 4)
     other.end()
-    rig.left_is()
+    containerd.left_is()
 
 
 @each_runtime
-def test_an_end_is_told_whenever_containerd_is_killed(rig: Containerd, runtime: str) -> None:
+def test_an_end_is_told_whenever_containerd_is_killed(containerd: Containerd, runtime: str) -> None:
     for number in range(KILLS):
-        ending = Ending(rig.box(runtime, "ending"))
+        ending = Ending(containerd.box(runtime, "ending"))
         ending.go()
         ending.is_over(number / KILLS * MOST_SECONDS)
-        with rig.restart().events() as events:
+        with containerd.restart().events() as events:
             ending.removed(events)
-    rig.left_is()
+    containerd.left_is()
 
 
 @each_runtime
-def test_a_wait_that_lasts_over_a_restart_of_containerd_is_asked_again(rig: Containerd, runtime: str) -> None:
-    box = rig.box(runtime, "waited").started("--", "sh", "-c", 'read x; echo "got $x"; exit 6')
-    rig.restart()
+def test_a_wait_that_lasts_over_a_restart_of_containerd_is_asked_again(containerd: Containerd, runtime: str) -> None:
+    box = containerd.box(runtime, "waited").started("--", "sh", "-c", 'read x; echo "got $x"; exit 6')
+    containerd.restart()
     said = box.task("attach", stdin=b"word\n")
     assert said.code == 6
     surely(box, said == Said(6, "got word\n", ""), said)
     box.end()
-    rig.left_is()
+    containerd.left_is()
 
 
 def the_shim_is_killed(box: Box) -> object:
     """Its tasks are told dead, once; those of other shims live on."""
     group = f"group-{box.id}"
-    box.rig.keys.add(group)
+    box.containerd.keys.add(group)
     flags = ("--null-io", "--annotation", f"io.containerd.runc.v2.group={group}")
     mate, other = box.another(), box.another()
     other.started("--null-io", "--", "sleep", "1000")
     other.program()
-    alone = box.rig.left()
+    alone = box.containerd.left()
     for one in (box, mate):
         one.started(*flags, "--", "sleep", "1000")
     pids = [one.pid for one in (box, mate)]
-    (shim,) = box.rig.shims(box.id)
-    assert box.rig.shims(mate.id) == []
+    (shim,) = box.containerd.shims(box.id)
+    assert box.containerd.shims(mate.id) == []
     end_process(shim)
     until(lambda: not any(map(alive, pids)), "its containers live")
     until(lambda: (box.state, mate.state) == ("", ""), "the tasks of a dead shim are listed")
@@ -167,8 +156,8 @@ def the_shim_is_killed(box: Box) -> object:
 def left_but_for_the_socket(box: Box, key: str, wanted: Left) -> None:
     """containerd's own shim leaves its socket when it is killed."""
     if box.runtime == RUNC:
-        os.unlink(box.rig.socket_of(key))
-    box.rig.left_is(wanted)
+        os.unlink(box.containerd.socket_of(key))
+    box.containerd.left_is(wanted)
 
 
 def alive(pid: int) -> bool:
@@ -178,8 +167,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_the_tasks_of_a_killed_shim_are_told_dead_once_and_those_of_others_live_on(rig: Containerd) -> None:
-    truth, ours = (outcome(rig, runtime, the_shim_is_killed) for runtime in (TRUTH, OURS))
+def test_the_tasks_of_a_killed_shim_are_told_dead_once_and_those_of_others_live_on(containerd: Containerd) -> None:
+    truth, ours = (outcome(containerd, runtime, the_shim_is_killed) for runtime in (TRUTH, OURS))
     assert ours == truth
     for told in filter(None, ours[1]):  # a group has none
         exits = [fields for topic, fields in told if topic == "/tasks/exit"]
@@ -187,12 +176,14 @@ def test_the_tasks_of_a_killed_shim_are_told_dead_once_and_those_of_others_live_
 
 
 @each_runtime
-def test_a_shim_killed_while_containerd_is_away_is_found_dead_and_cleaned_up(rig: Containerd, runtime: str) -> None:
-    box = rig.box(runtime, "orphan").started("--null-io", "--", "sleep", "1000")
-    pid, (shim,) = box.pid, rig.shims(box.id)
-    rig.kill()
+def test_a_shim_killed_while_containerd_is_away_is_found_dead_and_cleaned_up(
+    containerd: Containerd, runtime: str
+) -> None:
+    box = containerd.box(runtime, "orphan").started("--null-io", "--", "sleep", "1000")
+    pid, (shim,) = box.pid, containerd.shims(box.id)
+    containerd.kill()
     end_process(shim)
-    rig.start()
+    containerd.start()
     until(lambda: not alive(pid), "its container lives")
     assert box.row() == (0, "")
     box.end()
@@ -200,13 +191,13 @@ def test_a_shim_killed_while_containerd_is_away_is_found_dead_and_cleaned_up(rig
 
 
 @each_runtime
-def test_a_shim_asked_to_end_leaves_its_task_to_containerds_cleaning(rig: Containerd, runtime: str) -> None:
-    with rig.events() as events:
-        box = rig.box(runtime, "term").started("--null-io", "--", "sleep", "1000")
-        pid, (shim,) = box.pid, rig.shims(box.id)
+def test_a_shim_asked_to_end_leaves_its_task_to_containerds_cleaning(containerd: Containerd, runtime: str) -> None:
+    with containerd.events() as events:
+        box = containerd.box(runtime, "term").started("--null-io", "--", "sleep", "1000")
+        pid, (shim,) = box.pid, containerd.shims(box.id)
         os.kill(shim, signal.SIGTERM)
         until(lambda: not alive(pid) and not alive(shim), "they live")
         exits = [event for event in events.wait(box.id, "/tasks/delete") if event.topic == "/tasks/exit"]
         assert [event.fields["exit_status"] for event in exits] == [137]
     box.end()
-    rig.left_is()
+    containerd.left_is()

@@ -2,31 +2,22 @@
 
 import os
 import signal
-from collections.abc import Iterator
 
-import pytest
-
-from tests.system.containerdevents import Event
-from tests.system.containerdrig import EXITD, Containerd, containerd
-from tests.system.daemonrig import until
+from tests.system.containerd.events import Event
+from tests.system.containerd.server import EXITD, Containerd
+from tests.system.waits import until
 
 BEGUN = ["/tasks/create", "/tasks/start"]
 OVER = ["/tasks/exit", "/tasks/delete"]
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[Containerd]:
-    with containerd() as made:
-        yield made
 
 
 def topics(events: list[Event]) -> list[str]:
     return [event.topic for event in events]
 
 
-def test_a_whole_life_is_told_in_order_with_one_pid_and_one_time(rig: Containerd) -> None:
-    with rig.events() as events:
-        box = rig.box(EXITD, "life").started("--", "sleep", "1000")
+def test_a_whole_life_is_told_in_order_with_one_pid_and_one_time(containerd: Containerd) -> None:
+    with containerd.events() as events:
+        box = containerd.box(EXITD, "life").started("--", "sleep", "1000")
         assert box.exec("mine", "--", "sh", "-c", "exit 5").code == 5
         box.task("pause")
         box.task("resume")
@@ -38,14 +29,14 @@ def test_a_whole_life_is_told_in_order_with_one_pid_and_one_time(rig: Containerd
     exit, delete = told[-2:]
     assert {event.fields["pid"] for event in (*told[:2], exit, delete)} == {exit.fields["pid"]}
     assert exit.fields["exited_at"] == delete.fields["exited_at"]
-    rig.left_is()
+    containerd.left_is()
 
 
-def test_an_exit_while_exitd_is_away_is_told_once_by_the_next(rig: Containerd) -> None:
-    with rig.events() as events:
-        box = rig.box(EXITD, "away").started("--", "sleep", "1000")
+def test_an_exit_while_exitd_is_away_is_told_once_by_the_next(containerd: Containerd) -> None:
+    with containerd.events() as events:
+        box = containerd.box(EXITD, "away").started("--", "sleep", "1000")
         events.wait(box.id, "/tasks/start")
-        daemon = rig.with_exitd()
+        daemon = containerd.with_exitd()
         init = box.pid
         daemon.kill()
         os.kill(init, signal.SIGKILL)
@@ -55,32 +46,32 @@ def test_an_exit_while_exitd_is_away_is_told_once_by_the_next(rig: Containerd) -
         told = events.settled().wait(box.id, "/tasks/delete")
     assert topics(told) == [*BEGUN, *OVER]
     assert told[-2].fields["exit_status"] == 137
-    rig.left_is()
+    containerd.left_is()
 
 
-def test_fifty_quick_ones_have_four_events_each(rig: Containerd) -> None:
-    with rig.events() as events:
-        running = [rig.box(EXITD, "quick").begun("--rm", "--", "true") for _ in range(50)]
+def test_fifty_quick_ones_have_four_events_each(containerd: Containerd) -> None:
+    with containerd.events() as events:
+        running = [containerd.box(EXITD, "quick").begun("--rm", "--", "true") for _ in range(50)]
         for each in running:
             each.communicate(timeout=120)
             assert each.returncode == 0
-        ids = [id for id in rig.keys if id.startswith("quick")]
+        ids = [id for id in containerd.keys if id.startswith("quick")]
         for id in ids:
             assert topics(events.wait(id, "/tasks/delete")) == [*BEGUN, *OVER]
     assert len(ids) == 50
 
 
-def test_of_a_task_whose_relay_is_killed_the_end_is_told_once_and_by_containerd(rig: Containerd) -> None:
-    with rig.events() as events:
-        box = rig.box(EXITD, "orphan").started("--", "sleep", "1000")
-        (relay,) = rig.shims(box.id)[:1]
+def test_of_a_task_whose_relay_is_killed_the_end_is_told_once_and_by_containerd(containerd: Containerd) -> None:
+    with containerd.events() as events:
+        box = containerd.box(EXITD, "orphan").started("--", "sleep", "1000")
+        (relay,) = containerd.shims(box.id)[:1]
         os.kill(relay, signal.SIGKILL)
         events.wait(box.id, "/tasks/delete")
-        until(lambda: not rig.left().rows, "the task's container is not gone")
-        other = rig.box(EXITD, "other")
+        until(lambda: not containerd.left().rows, "the task's container is not gone")
+        other = containerd.box(EXITD, "other")
         assert other.run("--rm", "--", "true").code == 0
         events.wait(other.id, "/tasks/delete")
         told = events.settled().of(box.id)
     assert topics(told) == [*BEGUN, *OVER]
     assert told[-2].fields["exit_status"] == 137
-    rig.clear()  # ctr has left the task's fifos
+    containerd.clear()  # ctr has left the task's fifos

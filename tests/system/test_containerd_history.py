@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.system.containerdhistory import (
+from tests.system.containerd.history import (
     CREATED,
     PAUSED,
     RUNNING,

@@ -15,7 +15,7 @@ from supervisor.containerd import mounts
 from supervisor.model.errors import BadRequest, ShimFailed
 from supervisor.model.taskfacts import RootMount
 from supervisor.runtime.oci.rootfs import MNT_DETACH, mounts_under
-from tests.system import shimrig
+from tests.system.processes import open_files
 
 RDONLY, NOSUID, NOEXEC = os.ST_RDONLY, os.ST_NOSUID, os.ST_NOEXEC
 
@@ -90,9 +90,9 @@ def test_a_hundred_layers_whose_paths_fill_several_pages_are_mounted(place: Plac
 
 
 def test_no_descriptor_is_left_of_long_layers(place: Place) -> None:
-    before = shimrig.open_files()
+    before = open_files()
     place.mount(overlay(place, [place.made(f"{'long' * 30}-{number}") for number in range(60)]))
-    assert shimrig.open_files().keys() == before.keys()
+    assert open_files().keys() == before.keys()
 
 
 def test_a_read_only_bind_is_read_only_and_its_source_is_not(place: Place) -> None:

@@ -17,14 +17,14 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from protos.ttrpc.v1.ttrpc_pb2 import Request
 from supervisor.api.client import Client
 from supervisor.ttrpc.frames import REQUEST, Frame, encode
-from tests.system.clirig import Cli
-from tests.system.containerdevents import Recorder
-from tests.system.containerdhistory import Who
-from tests.system.containerdrig import EXITD, IMAGE, Box, Containerd, Said, containerd, for_one_test
-from tests.system.containerdtasks import PROCESS, WIRE, Pending, Tasks
-from tests.system.daemonrig import scaled, until
-from tests.system.gates import stopped
+from tests.system.containerd.events import Recorder
+from tests.system.containerd.history import Who
+from tests.system.containerd.server import EXITD, IMAGE, Box, Containerd, Said
+from tests.system.containerd.tasks import PROCESS, WIRE, Pending, Tasks
+from tests.system.exitctl import Cli
 from tests.system.lives import ledger, word
+from tests.system.processes import stopped
+from tests.system.waits import scaled, until
 
 LIVES, EXECS = scaled(300, least=8), scaled(600, least=100)
 WAITS = 6  # for each exec: the answers are more than a socket takes whose reader stands still, some 280
@@ -33,21 +33,9 @@ THREADS = 60  # of the daemon: far fewer than ends
 COURIER_SECONDS = 10.0  # after that, a relay brings an event again that containerd has not answered
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Containerd]:
-    with containerd() as made:
-        yield made
-
-
 @pytest.fixture
-def rig(running: Containerd) -> Iterator[Containerd]:
-    with for_one_test(running) as made:
-        yield made
-
-
-@pytest.fixture
-def calls(rig: Containerd) -> Iterator[Tasks]:
-    made = Tasks(rig)
+def calls(containerd: Containerd) -> Iterator[Tasks]:
+    made = Tasks(containerd)
     yield made
     made.close()
 
@@ -63,27 +51,27 @@ def held(pid: int) -> Counter[str]:
     return found
 
 
-def never_started(rig: Containerd, calls: Tasks) -> None:
-    id = rig.box(EXITD, "idle").id
-    rig.wanted("container", "create", "--runtime", EXITD, "--", IMAGE, id, "true")
+def never_started(containerd: Containerd, calls: Tasks) -> None:
+    id = containerd.box(EXITD, "idle").id
+    containerd.wanted("container", "create", "--runtime", EXITD, "--", IMAGE, id, "true")
     for verb, fields in (("create", {"rootfs": calls.mounts(id)}), ("delete", {})):
         assert calls.begin(verb, Who(id), **fields).call().error == ""
-    rig.wanted("container", "rm", id)
+    containerd.wanted("container", "rm", id)
 
 
-def test_what_watches_a_tasks_memory_is_given_back_however_the_task_goes(rig: Containerd, calls: Tasks) -> None:
-    rig.box(EXITD, "stays").started("--null-io", "--", "sleep", "1000")  # and with it the keeper, and its line
-    daemon = rig.with_exitd()
+def test_what_watches_a_tasks_memory_is_given_back_however_the_task_goes(containerd: Containerd, calls: Tasks) -> None:
+    containerd.box(EXITD, "stays").started("--null-io", "--", "sleep", "1000")  # and with it the keeper, and its line
+    daemon = containerd.with_exitd()
     before = held(daemon.pid)
-    other = rig.box(EXITD, "other").started("--null-io", "--", "sleep", "1000")
+    other = containerd.box(EXITD, "other").started("--null-io", "--", "sleep", "1000")
     more = held(daemon.pid) - before
     assert more["eventfd]"] == 1 or more["watch"] >= 1, f"a task's memory is not watched: {more}"
     other.end()
     until(lambda: held(daemon.pid) == before, f"{held(daemon.pid)} after one, {before} before")
     for _ in range(LIVES):
-        assert rig.box(EXITD, "short").run("--rm", "--", "true") == Said(0, "", "")
-        assert rig.box(EXITD, "none").run("--rm", "--", "/no/such/program").code == 1
-        never_started(rig, calls)
+        assert containerd.box(EXITD, "short").run("--rm", "--", "true") == Said(0, "", "")
+        assert containerd.box(EXITD, "none").run("--rm", "--", "/no/such/program").code == 1
+        never_started(containerd, calls)
     until(lambda: held(daemon.pid) == before, f"{held(daemon.pid)} after {LIVES}, {before} before")
 
 
@@ -91,7 +79,7 @@ class Crowd:
     """Execs of one task that end when they are told to, each with a code of its own, and the Waits for them."""
 
     def __init__(self, box: Box, calls: Tasks, count: int) -> None:
-        self.place = box.rig.base / f"go-{box.id}"
+        self.place = box.containerd.base / f"go-{box.id}"
         self.place.mkdir()
         os.mkfifo(self.place / "go")
         self._go = os.open(self.place / "go", os.O_RDWR)
@@ -160,17 +148,17 @@ def at_most(threads: int, pid: int) -> bool:
 
 
 def test_ends_are_recorded_at_once_whoever_does_not_read_and_told_once_when_he_does(
-    rig: Containerd, calls: Tasks
+    containerd: Containerd, calls: Tasks
 ) -> None:
-    box = rig.box(EXITD, "crowd")
-    crowd, daemon = Crowd(box, calls, EXECS), rig.with_exitd()
+    box = containerd.box(EXITD, "crowd")
+    crowd, daemon = Crowd(box, calls, EXECS), containerd.with_exitd()
     wanted = Counter(f"exited {code}" for code in crowd.codes.values())
-    with daemon.client() as client, rig.events() as events:
+    with daemon.client() as client, containerd.events() as events:
         (id,) = (each.id for each in client.list(all_of_them=False) if each.spec.name == box.id)
         execs = [each.id for each in client.inspect(id).execs]
         assert len(execs) == EXECS
         with unread(daemon.state, id, execs):
-            with stopped(rig.pid):
+            with stopped(containerd.pid):
                 begun = time.time()
                 crowd.go()
                 until(lambda: at_most(THREADS, daemon.pid) and ends(client, id) == wanted, "an end is missing")
@@ -188,4 +176,4 @@ def test_ends_are_recorded_at_once_whoever_does_not_read_and_told_once_when_he_d
         assert told(events, box.id).total() == EXECS or away > COURIER_SECONDS, told(events, box.id)
     crowd.close()
     box.end()
-    rig.left_is()
+    containerd.left_is()

@@ -8,30 +8,17 @@ import signal
 import subprocess
 from collections.abc import Iterator
 
-import pytest
-
 from supervisor.runtime.oci import cgroups
-from tests.system import crun
-from tests.system.containerdrig import EXITD, Box, Containerd, Said, containerd, for_one_test
-from tests.system.daemonrig import commands, until
-from tests.system.watchrig import engine
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Containerd]:
-    with containerd() as made:
-        yield made
-
-
-@pytest.fixture
-def rig(running: Containerd) -> Iterator[Containerd]:
-    with for_one_test(running) as made:
-        yield made
+from tests.system.containerd.server import EXITD, Box, Containerd, Said
+from tests.system.processes import commands
+from tests.system.runtimes import program
+from tests.system.waits import until
+from tests.system.watched import engine
 
 
 def flags(box: Box, text: str) -> tuple[str, str]:
     """Of `ctr run`, for these options in TOML."""
-    path = box.rig.base / f"options-{box.id}.toml"
+    path = box.containerd.base / f"options-{box.id}.toml"
     path.write_text(text)
     return "--runtime-config-path", str(path)
 
@@ -44,33 +31,36 @@ def state_of(root: pathlib.Path, id: str) -> dict[str, object]:
 
 def removed(box: Box) -> None:
     box.end()
-    box.rig.left_is()
+    box.containerd.left_is()
 
 
-def test_a_task_is_in_the_root_that_its_client_named_where_other_tools_look(rig: Containerd) -> None:
-    box, root = rig.box(EXITD, "root"), rig.base / "runc"
+def test_a_task_is_in_the_root_that_its_client_named_where_other_tools_look(containerd: Containerd) -> None:
+    box, root = containerd.box(EXITD, "root"), containerd.base / "runc"
     box.started("--null-io", *flags(box, f'Root = "{root}"\n'), "--", "sleep", "1000")
-    state = state_of(root / rig.namespace, box.id)
+    state = state_of(root / containerd.namespace, box.id)
     assert (state["status"], state["pid"]) == ("running", box.pid)
     assert box.exec("one", "--", "sh", "-c", "exit 4").code == 4
     assert [box.task(verb) for verb in ("pause", "resume")] == [Said(0, "", "")] * 2
     removed(box)
-    assert os.listdir(root / rig.namespace) == []
+    assert os.listdir(root / containerd.namespace) == []
 
 
 def test_a_container_that_another_has_in_that_root_under_the_same_name_lives_on(
-    rig: Containerd, tmp_path: pathlib.Path
+    containerd: Containerd, tmp_path: pathlib.Path
 ) -> None:
-    box, root = rig.box(EXITD, "taken"), tmp_path / "roots"
+    box, root = containerd.box(EXITD, "taken"), tmp_path / "roots"
     root.mkdir()
     with engine("runc", tmp_path / "x") as theirs:
-        (root / rig.namespace).symlink_to(theirs.root)
+        (root / containerd.namespace).symlink_to(theirs.root)
         theirs.run(box.id, "sleep 1000")
         said = box.run("-d", "--null-io", *flags(box, f'Root = "{root}"\n'), "--", "sleep", "1000")
         assert said.code == 1
-        assert f"{root}/{rig.namespace}/{box.id}: the runtime knows a container of this name there already" in said.err
-        rig.wanted("container", "rm", box.id)
-        rig.left_is()
+        assert (
+            f"{root}/{containerd.namespace}/{box.id}: the runtime knows a container of this name there already"
+            in said.err
+        )
+        containerd.wanted("container", "rm", box.id)
+        containerd.left_is()
         assert state_of(theirs.root, box.id)["status"] == "running"
 
 
@@ -88,13 +78,13 @@ def a_cgroup(name: str) -> Iterator[list[pathlib.Path]]:
             path.rmdir()
 
 
-def test_relay_and_shim_are_in_the_cgroup_that_their_client_named(rig: Containerd) -> None:
-    box = rig.box(EXITD, "shims")
+def test_relay_and_shim_are_in_the_cgroup_that_their_client_named(containerd: Containerd) -> None:
+    box = containerd.box(EXITD, "shims")
     with a_cgroup(f"exitd-shims-{os.getpid()}") as made:
         box.started("--null-io", *flags(box, f'ShimCgroup = "/{made[0].name}"\n'), "--", "sleep", "1000")
-        with rig.with_exitd().client() as client:
+        with containerd.with_exitd().client() as client:
             (shown,) = client.list(all_of_them=False)
-        (relay,) = rig.shims(box.id)
+        (relay,) = containerd.shims(box.id)
         for path in made:
             members = [int(line) for line in (path / "cgroup.procs").read_text().split()]
             assert sorted(members) == sorted((relay, shown.shim.pid))
@@ -112,15 +102,15 @@ def shims_of(directory: str) -> list[int]:
     return sorted(found)
 
 
-def test_so_are_the_shims_of_execs_and_whatever_takes_the_place_of_a_killed_one(rig: Containerd) -> None:
-    box = rig.box(EXITD, "later")
+def test_so_are_the_shims_of_execs_and_whatever_takes_the_place_of_a_killed_one(containerd: Containerd) -> None:
+    box = containerd.box(EXITD, "later")
     with a_cgroup(f"exitd-later-{os.getpid()}") as made:
         box.started("--null-io", *flags(box, f'ShimCgroup = "/{made[0].name}"\n'), "--", "sleep", "1000")
         assert box.exec("one", "-d", "--", "sleep", "1000") == Said(0, "", "")
-        with rig.with_exitd().client() as client:
+        with containerd.with_exitd().client() as client:
             (shown,) = client.list(all_of_them=False)
-        directory = f"{rig.with_exitd().state}/c/{shown.id}/{shown.run}"
-        (relay,) = rig.shims(box.id)
+        directory = f"{containerd.with_exitd().state}/c/{shown.id}/{shown.run}"
+        (relay,) = containerd.shims(box.id)
 
         def all_are_in_it() -> bool:
             wanted = [relay, *shims_of(directory)]
@@ -137,28 +127,28 @@ def test_so_are_the_shims_of_execs_and_whatever_takes_the_place_of_a_killed_one(
         removed(box)
 
 
-def test_a_cgroup_that_is_not_there_is_named_and_nothing_is_left(rig: Containerd) -> None:
-    box = rig.box(EXITD, "none")
+def test_a_cgroup_that_is_not_there_is_named_and_nothing_is_left(containerd: Containerd) -> None:
+    box = containerd.box(EXITD, "none")
     said = box.run("-d", "--null-io", *flags(box, 'ShimCgroup = "/not/there"\n'), "--", "sleep", "1000")
     assert said.code == 1
     assert "ShimCgroup is '/not/there', and no such cgroup exists; make it first" in said.err
-    rig.wanted("container", "rm", box.id)
-    rig.left_is()
+    containerd.wanted("container", "rm", box.id)
+    containerd.left_is()
 
 
-def test_crun_runs_a_task_and_its_execs_as_runc_does(rig: Containerd) -> None:
-    box = rig.box(EXITD, "crun")
-    (place := rig.base / f"crun-{box.id}").mkdir()
-    (place / "options.toml").write_text(f'BinaryName = "{crun.program("crun", place)}"\n')
+def test_crun_runs_a_task_and_its_execs_as_runc_does(containerd: Containerd) -> None:
+    box = containerd.box(EXITD, "crun")
+    (place := containerd.base / f"crun-{box.id}").mkdir()
+    (place / "options.toml").write_text(f'BinaryName = "{program("crun", place)}"\n')
     box.started("--null-io", "--runtime-config-path", str(place / "options.toml"), "--", "sleep", "1000")
     said = box.exec("one", "--", "sh", "-c", "read word; echo out $word; echo err >&2; exit 4", stdin=b"in\n")
     assert said == Said(4, "out in\n", "err\n")
-    with rig.with_exitd().client() as client:
+    with containerd.with_exitd().client() as client:
         (shown,) = client.list(all_of_them=False)
         assert shown.spec.runtime.endswith("crun")
     assert [box.task(verb) for verb in ("pause", "resume")] == [Said(0, "", "")] * 2
     assert box.task("kill", "-s", "9") == Said(0, "", "")
     box.until("STOPPED")
     assert "exit code 137" in box.task("rm").err
-    rig.wanted("container", "rm", box.id)
-    rig.left_is()
+    containerd.wanted("container", "rm", box.id)
+    containerd.left_is()

@@ -7,15 +7,14 @@ import contextlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from tests.system import oracle
-from tests.system.containerdchance import chance
-from tests.system.containerdhistory import History, violations
-from tests.system.containerdrig import Containerd, containerd
-from tests.system.daemonrig import scaled, until
+from tests.system.containerd.chance import chance
+from tests.system.containerd.history import History, violations
+from tests.system.containerd.server import Containerd
+from tests.system.waits import scaled, until
 
 SEED = int(os.environ.get("EXITD_SEED", "5206"))
 RUNS = scaled(50, least=1)
@@ -23,38 +22,33 @@ ROUNDS, MISFORTUNES = 20, 6
 RELAY_SECONDS = 45.0  # it goes after 30 when nobody comes to it
 
 
-@pytest.fixture(scope="module")
-def rig() -> Iterator[Containerd]:
-    with containerd() as made:
-        made.with_exitd()
-        yield made
-
-
-def forgive(rig: Containerd, history: History) -> None:
+def forgive(containerd: Containerd, history: History) -> None:
     """What a containerd that is killed in the middle of a call leaves by itself: a bundle that it was removing, which
     the next one takes no notice of; and a relay that it has begun and not spoken to, which goes after a while."""
     lost = [call for call in history.calls if history.is_lost(call)]
     for task in {call.who.task for call in lost if call.verb in ("create", "delete")}:
         for place in ("r", "s"):
             with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(rig.base / place / "io.containerd.runtime.v2.task" / rig.namespace / f".{task}")
+                shutil.rmtree(
+                    containerd.base / place / "io.containerd.runtime.v2.task" / containerd.namespace / f".{task}"
+                )
     if any(call.verb == "create" for call in lost):
-        until(lambda: not rig.left().processes, "a relay stays", RELAY_SECONDS)
+        until(lambda: not containerd.left().processes, "a relay stays", RELAY_SECONDS)
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
-def test_random_misfortunes_lose_invent_and_double_nothing(rig: Containerd, seed: int) -> None:
-    with chance(rig, seed) as made:
+def test_random_misfortunes_lose_invent_and_double_nothing(containerd: Containerd, seed: int) -> None:
+    with chance(containerd, seed) as made:
         made.live(ROUNDS, MISFORTUNES)
         made.settle()
         history = made.history()
         found = violations(history)
         assert not found, "\n".join(found)
-        assert rig.wanted("task", "ls", "-q") == ""
+        assert containerd.wanted("task", "ls", "-q") == ""
         for life in made.lives:
-            rig.wanted("container", "rm", life.program.id)
-        forgive(rig, history)
-        rig.left_is()
-        oracle.nothing_left(rig.with_exitd())
+            containerd.wanted("container", "rm", life.program.id)
+        forgive(containerd, history)
+        containerd.left_is()
+        oracle.nothing_left(containerd.with_exitd())
     slowest = max(call.over - call.begun for call in history.calls if call.verb != "wait")
     print(seed, len(history.calls), len(history.told), f"{slowest:.1f} s", Counter(one.what for one in history.struck))

@@ -25,18 +25,20 @@ from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.oci.watching import Watching
 from supervisor.system.inotify import Inotify
-from tests.system import shimrig, streamrig
-from tests.system.shimrig import Rig
+from tests.system import keepers, streams
+from tests.system.keepers import Node
+from tests.system.processes import empty_cgroup, wait_state
+from tests.system.waits import LIMIT_SECONDS, wait_readable
 
 KEY = RunKey("box", 1)
 ECHOES = 'read a; echo "got $a"; echo "err $a" >&2; read b; echo "got $b"; read c || echo over; exit 43'
 
 
 @dataclass
-class Node:
+class Room:
     """What a daemon has for its containers, and the one container of a test."""
 
-    rig: Rig
+    node: Node
     watching: Watching
     containers: NativeContainers
     execs: NativeExecs
@@ -47,9 +49,9 @@ class Node:
         self, script: str, words: Words, *, owner: tuple[int, int] = (0, 0), runtime: str = "runc"
     ) -> None:
         foreign = await settled(words, owner)
-        bundle = self.rig.bundle("/bin/sh", "-c", script)
+        bundle = self.node.bundle("/bin/sh", "-c", script)
         if words.terminal:
-            streamrig.terminal(bundle)
+            streams.terminal(bundle)
         spec = Spec(
             name="box",
             bundle=str(bundle),
@@ -81,11 +83,11 @@ class Node:
         watch = self.watching.get(KEY)
         assert watch is not None and watch.shim is not None
         before = watch.shim
-        assert await asyncio.to_thread(shimrig.wait_state, before.pid, watch.shim_fd, "S")
+        assert await asyncio.to_thread(wait_state, before.pid, watch.shim_fd, "S")
         signal.pidfd_send_signal(watch.shim_fd, signal.SIGKILL)
-        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while watch.shim == before or watch.shim_fd < 0 or not await self.answers():
-                await asyncio.to_thread(shimrig.wait_readable, watch.init_fd, 0.01)
+                await asyncio.to_thread(wait_readable, watch.init_fd, 0.01)
 
     async def answers(self) -> bool:
         """A shim opens its streams before it listens."""
@@ -108,7 +110,7 @@ class Node:
         """It is dead, and its shim has left."""
         watch = self.watching.get(key)
         assert watch is not None
-        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             await self.ends.setdefault(key.exec_id, asyncio.Event()).wait()
             await watch.shim_gone.wait()
 
@@ -134,12 +136,12 @@ async def settled(words: Words, owner: tuple[int, int]) -> ForeignStreams:
 
 
 @contextlib.asynccontextmanager
-async def node(rig: Rig) -> AsyncIterator[Node]:
-    place, watcher, inotify = Place(str(rig.directory / "r"), str(rig.state)), epoll.Monitor(), Inotify()
+async def room(node: Node) -> AsyncIterator[Room]:
+    place, watcher, inotify = Place(str(node.directory / "r"), str(node.state)), epoll.Monitor(), Inotify()
     inotify.start()
-    line = keeper.Keeper(str(rig.state), str(programs.find("exitd-keeper")), lambda: watching.news(), may_start=False)
+    line = keeper.Keeper(str(node.state), str(programs.find("exitd-keeper")), lambda: watching.news(), may_start=False)
     watching = Watching(watcher, line, inotify, zombie=False, kernel=BY_PIDFD)
-    made = Node(rig, watching, NativeContainers(place, watching, Owner("0" * 32)), NativeExecs(place, watching))
+    made = Room(node, watching, NativeContainers(place, watching, Owner("0" * 32)), NativeExecs(place, watching))
     made.containers.listen(made)
     try:
         yield made
@@ -154,18 +156,18 @@ async def node(rig: Rig) -> AsyncIterator[Node]:
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
+def node() -> Iterator[Node]:
+    with keepers.node() as made:
         held = made.keeper()
         yield made
         held.close()
         shutil.rmtree(made.state / "c", ignore_errors=True)
-        shimrig.empty_cgroup(made.cgroup)
+        empty_cgroup(made.cgroup)
 
 
-def run(rig: Rig, act: Callable[[Node], Awaitable[None]]) -> None:
+def run(node: Node, act: Callable[[Room], Awaitable[None]]) -> None:
     async def all_of_it() -> None:
-        async with node(rig) as made:
+        async with room(node) as made:
             await act(made)
 
     asyncio.run(all_of_it())
@@ -196,7 +198,7 @@ class Fifos:
         """Returns when exactly this has come."""
         found = b""
         while len(found) < len(text):
-            assert shimrig.wait_readable(self.fds[name]), found
+            assert wait_readable(self.fds[name]), found
             found += os.read(self.fds[name], len(text) - len(found))
         assert found == text
 
@@ -211,106 +213,106 @@ class Fifos:
 
 
 @pytest.fixture
-def fifos(rig: Rig) -> Iterator[Fifos]:
-    made = Fifos(rig.directory)
+def fifos(node: Node) -> Iterator[Fifos]:
+    made = Fifos(node.directory)
     yield made
     made.close()
 
 
-def test_fifos_carry_a_task_over_the_loss_of_its_client_and_of_its_shim(rig: Rig, fifos: Fifos) -> None:
-    async def act(node: Node) -> None:
-        await node.create(ECHOES, fifos.words())
-        await node.start()
+def test_fifos_carry_a_task_over_the_loss_of_its_client_and_of_its_shim(node: Node, fifos: Fifos) -> None:
+    async def act(room: Room) -> None:
+        await room.create(ECHOES, fifos.words())
+        await room.start()
         fifos.types(b"one\n")
         fifos.reads(b"got one\n")
         fifos.reads(b"err one\n", "stderr")
         fifos.close()
-        await node.replace_shim()
+        await room.replace_shim()
         fifos.types(b"two\n")
         fifos.open()
         fifos.reads(b"got two\n")
-        await node.close_stdin()
-        await node.ended()
+        await room.close_stdin()
+        await room.ended()
         fifos.reads(b"over\n")
         fifos.reads_end("stdout")
         fifos.reads_end("stderr")
 
-    run(rig, act)
+    run(node, act)
 
 
-def test_an_exec_has_fifos_of_its_own(rig: Rig, fifos: Fifos) -> None:
-    async def act(node: Node) -> None:
-        await node.create("exec sleep 1000", Words("default", "box"))
-        await node.start()
-        key = await node.exec(ECHOES, fifos.words())
+def test_an_exec_has_fifos_of_its_own(node: Node, fifos: Fifos) -> None:
+    async def act(room: Room) -> None:
+        await room.create("exec sleep 1000", Words("default", "box"))
+        await room.start()
+        key = await room.exec(ECHOES, fifos.words())
         fifos.types(b"one\ntwo\n")
         fifos.reads(b"got one\ngot two\n")
         fifos.reads(b"err one\n", "stderr")
-        await node.close_stdin(key)
-        await node.ended(key)
+        await room.close_stdin(key)
+        await room.ended(key)
         fifos.reads(b"over\n")
         fifos.reads_end("stdout")
 
-    run(rig, act)
+    run(node, act)
 
 
-def test_a_terminal_comes_out_of_one_fifo(rig: Rig, fifos: Fifos) -> None:
-    async def act(node: Node) -> None:
-        await node.create("read a; echo got $a; echo err >&2", fifos.words(terminal=True))
-        await node.start()
+def test_a_terminal_comes_out_of_one_fifo(node: Node, fifos: Fifos) -> None:
+    async def act(room: Room) -> None:
+        await room.create("read a; echo got $a; echo err >&2", fifos.words(terminal=True))
+        await room.start()
         fifos.types(b"one\n")
         fifos.reads(b"one\r\ngot one\r\nerr\r\n")
-        await node.ended()
+        await room.ended()
 
-    run(rig, act)
+    run(node, act)
 
 
-def test_a_create_does_not_wait_for_a_client_that_never_comes(rig: Rig, fifos: Fifos) -> None:
+def test_a_create_does_not_wait_for_a_client_that_never_comes(node: Node, fifos: Fifos) -> None:
     fifos.close()
 
-    async def act(node: Node) -> None:
-        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
-            await node.create("echo said", fifos.words())
-        await node.start()
-        await node.ended()
+    async def act(room: Room) -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await room.create("echo said", fifos.words())
+        await room.start()
+        await room.ended()
 
-    run(rig, act)
+    run(node, act)
     fifos.open()
 
 
-def test_a_client_that_reads_late_has_all_that_was_written(rig: Rig, fifos: Fifos) -> None:
+def test_a_client_that_reads_late_has_all_that_was_written(node: Node, fifos: Fifos) -> None:
     wanted = b"".join(b"%d\n" % n for n in range(1, 30001))  # more than a fifo holds
 
-    async def act(node: Node) -> None:
-        await node.create("seq 1 30000", fifos.words())
-        await node.start()
-        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
-            await node.ends.setdefault("", asyncio.Event()).wait()
+    async def act(room: Room) -> None:
+        await room.create("seq 1 30000", fifos.words())
+        await room.start()
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await room.ends.setdefault("", asyncio.Event()).wait()
         fifos.reads(wanted)
-        await node.ended()
+        await room.ended()
         fifos.reads_end("stdout")
 
-    run(rig, act)
+    run(node, act)
 
 
-def test_a_file_gets_both_streams_behind_what_it_has_and_goes_on_under_the_next_shim(rig: Rig, fifos: Fifos) -> None:
-    path = rig.directory / "logs" / "task.log"
+def test_a_file_gets_both_streams_behind_what_it_has_and_goes_on_under_the_next_shim(node: Node, fifos: Fifos) -> None:
+    path = node.directory / "logs" / "task.log"
     path.parent.mkdir()
     path.write_text("before\n")
     words = Words("default", "box", fifos.paths["stdin"], f"file://{path}", f"file://{path}")
 
-    async def act(node: Node) -> None:
-        await node.create(ECHOES, words)
-        await node.start()
+    async def act(room: Room) -> None:
+        await room.create(ECHOES, words)
+        await room.start()
         fifos.types(b"one\n")
         while len(path.read_bytes()) < len(b"before\ngot one\nerr one\n"):
-            await asyncio.to_thread(shimrig.wait_readable, fifos.fds["stdout"], 0.01)
-        await node.replace_shim()
+            await asyncio.to_thread(wait_readable, fifos.fds["stdout"], 0.01)
+        await room.replace_shim()
         fifos.types(b"two\n")
-        await node.close_stdin()
-        await node.ended()
+        await room.close_stdin()
+        await room.ended()
 
-    run(rig, act)
+    run(node, act)
     first, *rest = path.read_text().splitlines()
     assert (first, sorted(rest)) == ("before", ["err one", "got one", "got two", "over"])
 
@@ -323,25 +325,25 @@ cat <&3 >>{0}/out
 wait"""
 
 
-def test_a_program_of_its_own_gets_the_streams_also_from_the_next_shim(rig: Rig, fifos: Fifos) -> None:
-    program = rig.script(LOGGER.format(rig.directory))
+def test_a_program_of_its_own_gets_the_streams_also_from_the_next_shim(node: Node, fifos: Fifos) -> None:
+    program = node.script(LOGGER.format(node.directory))
     words = Words("k8s.io", "box", fifos.paths["stdin"], f"binary://{program}?a=b%20c&d=")
 
-    async def act(node: Node) -> None:
-        await node.create(ECHOES, words)
-        await node.start()
+    async def act(room: Room) -> None:
+        await room.create(ECHOES, words)
+        await room.start()
         fifos.types(b"one\n")
-        while not (rig.directory / "err").exists() or (rig.directory / "err").read_bytes() != b"err one\n":
-            await asyncio.to_thread(shimrig.wait_readable, fifos.fds["stdout"], 0.01)
-        await node.replace_shim()
+        while not (node.directory / "err").exists() or (node.directory / "err").read_bytes() != b"err one\n":
+            await asyncio.to_thread(wait_readable, fifos.fds["stdout"], 0.01)
+        await room.replace_shim()
         fifos.types(b"two\n")
-        await node.close_stdin()
-        await node.ended()
+        await room.close_stdin()
+        await room.ended()
 
-    run(rig, act)
-    assert (rig.directory / "out").read_text() == "got one\ngot two\nover\n"
-    assert (rig.directory / "args").read_text() == "a b c d \n" * 2
-    env = (rig.directory / "env").read_text()
+    run(node, act)
+    assert (node.directory / "out").read_text() == "got one\ngot two\nover\n"
+    assert (node.directory / "args").read_text() == "a b c d \n" * 2
+    env = (node.directory / "env").read_text()
     assert env.count("CONTAINER_ID=box\n") == env.count("CONTAINER_NAMESPACE=k8s.io\n") == 2
 
 
@@ -353,26 +355,26 @@ esac
 exec runc "$@\""""
 
 
-def test_the_pipes_belong_to_whom_the_options_name(rig: Rig, fifos: Fifos) -> None:
-    runtime = rig.script(SEES.format(rig.directory))
+def test_the_pipes_belong_to_whom_the_options_name(node: Node, fifos: Fifos) -> None:
+    runtime = node.script(SEES.format(node.directory))
 
-    async def act(node: Node) -> None:
-        await node.create("exec sleep 1000", fifos.words(), owner=(1234, 1235), runtime=runtime)
-        await node.start()
-        await node.exec("exec sleep 1000", fifos.words(), owner=(77, 78))
+    async def act(room: Room) -> None:
+        await room.create("exec sleep 1000", fifos.words(), owner=(1234, 1235), runtime=runtime)
+        await room.start()
+        await room.exec("exec sleep 1000", fifos.words(), owner=(77, 78))
 
-    run(rig, act)
-    assert (rig.directory / "owners").read_text() == "fifo 1234:1235\n" * 3 + "fifo 77:78\n" * 3
+    run(node, act)
+    assert (node.directory / "owners").read_text() == "fifo 1234:1235\n" * 3 + "fifo 77:78\n" * 3
 
 
-def test_the_streams_lie_in_the_plan_which_the_next_shim_reads_again(rig: Rig, fifos: Fifos) -> None:
+def test_the_streams_lie_in_the_plan_which_the_next_shim_reads_again(node: Node, fifos: Fifos) -> None:
     plans: list[bytes] = []
 
-    async def act(node: Node) -> None:
-        await node.create("exec sleep 1000", fifos.words())
-        plans.extend(path.read_bytes() for path in rig.state.glob("c/box/1/plan"))
-        await node.start()
+    async def act(room: Room) -> None:
+        await room.create("exec sleep 1000", fifos.words())
+        plans.extend(path.read_bytes() for path in node.state.glob("c/box/1/plan"))
+        await room.start()
 
-    run(rig, act)
+    run(node, act)
     for key, name in (("sink_out", "stdout"), ("sink_err", "stderr"), ("in_from", "stdin")):
         assert f"{key}={fifos.paths[name]}".encode() in plans[0]

@@ -1,13 +1,12 @@
 """What goes in and out of containers and execs under a real containerd: with exitd as with containerd's own runtime."""
 
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
-from tests.system.containerdrig import RUNC, Box, Containerd, Said, containerd
-from tests.system.containerdverbs import OURS, TRUTH, Scenario, Screen, agree, outcome, reason, surely
-from tests.system.daemonrig import until
+from tests.system.containerd.server import RUNC, Box, Containerd, Said
+from tests.system.containerd.verbs import OURS, TRUTH, Scenario, Screen, agree, outcome, reason, surely
+from tests.system.waits import until
 
 BYTES = bytes(range(256)) * 1500
 TALK = 'echo up; read x; echo "got $x"; exit 6'
@@ -24,12 +23,6 @@ cat <&3 >"$2/out"
 wait
 echo done >"$2/done"
 """
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[Containerd]:
-    with containerd() as made:
-        yield made
 
 
 def numbers(last: int) -> str:
@@ -57,7 +50,7 @@ def no_streams(box: Box) -> object:
 
 
 def a_terminal(box: Box) -> object:
-    screen = Screen(box.rig, *box.words("--rm", "-t", "--", "sh", "-c", f"{SIZES}; {TALK}"), size=(40, 100))
+    screen = Screen(box.containerd, *box.words("--rm", "-t", "--", "sh", "-c", f"{SIZES}; {TALK}"), size=(40, 100))
     screen.until("is 40 100").resize(50, 120, "is 50 120").until("up").pty.type(b"word\r")
     ended = screen.ended()
     assert ended.code == 6
@@ -68,7 +61,7 @@ def a_terminal(box: Box) -> object:
 def a_terminals_keys(box: Box) -> object:
     """They are the container's, not ctr's."""
     script = 'trap "echo told; exit 12" INT; echo up; while :; do sleep 0.05; done'
-    screen = Screen(box.rig, *box.words("--rm", "-t", "--", "sh", "-c", script))
+    screen = Screen(box.containerd, *box.words("--rm", "-t", "--", "sh", "-c", script))
     screen.until("up").pty.type(b"\x03")
     code, text, restored = screen.ended()
     assert code == 12
@@ -82,18 +75,18 @@ def attach(box: Box) -> object:
     box.started("--", "sh", "-c", 'read x; echo "got $x"; exit 6')
     said = box.task("attach", stdin=b"word\n")
     assert said.code == 6
-    return said, box.rig.wanted("container", "rm", box.id)
+    return said, box.containerd.wanted("container", "rm", box.id)
 
 
 def attach_to_a_terminal(box: Box) -> object:
-    first = Screen(box.rig, *box.words("-d", "-t", "--", "sh", "-c", TALK))
+    first = Screen(box.containerd, *box.words("-d", "-t", "--", "sh", "-c", TALK))
     detached = first.ended()[0]
-    second = Screen(box.rig, "task", "attach", box.id)
+    second = Screen(box.containerd, "task", "attach", box.id)
     second.pty.type(b"word\r")
     ended = second.ended()
     assert ended.code == 6
     surely(box, ended.text.count("got word") == 1, ended)
-    return detached, ended.code, ended.restored, box.rig.wanted("container", "rm", box.id)
+    return detached, ended.code, ended.restored, box.containerd.wanted("container", "rm", box.id)
 
 
 def exec_(box: Box) -> object:
@@ -129,7 +122,7 @@ def exec_twice_by_one_name(box: Box) -> object:
 def exec_on_a_terminal(box: Box) -> object:
     box.started("--null-io", "--", "sleep", "1000")
     words = box.exec_words("one", "-t", "--", "sh", "-c", f"{SIZES}; {TALK}")
-    screen = Screen(box.rig, *words, size=(40, 100))
+    screen = Screen(box.containerd, *words, size=(40, 100))
     screen.until("is 40 100").resize(50, 120, "is 50 120").until("up").pty.type(b"word\r")
     ended = screen.ended()
     assert ended.code == 6
@@ -152,7 +145,7 @@ def whole(box: Box, file: pathlib.Path, said: str) -> bool:
 
 def log_to_a_file(box: Box) -> object:
     """The lines of both streams; what is there already stays."""
-    said, file = "out\nerr\nend", box.rig.base / box.id / "deep" / "log"
+    said, file = "out\nerr\nend", box.containerd.base / box.id / "deep" / "log"
     box.started("--log-uri", f"file://{file}", "--", "sh", "-c", "echo out; echo err >&2; echo -n end >&2")
     box.until("STOPPED")
     first = box.task("rm"), whole(box, file, said)
@@ -163,14 +156,14 @@ def log_to_a_file(box: Box) -> object:
 
 
 def log_of_an_exec(box: Box) -> object:
-    (place := box.rig.base / box.id).mkdir()
+    (place := box.containerd.base / box.id).mkdir()
     box.started("--null-io", "--", "sleep", "1000")
     said = box.exec("one", "--log-uri", f"file://{place}/log", "--", "sh", "-c", "echo out; exit 3")
     return said, whole(box, place / "log", "out\n"), box.end()
 
 
 def log_to_a_program(box: Box) -> object:
-    (place := box.rig.base / box.id).mkdir()
+    (place := box.containerd.base / box.id).mkdir()
     (program := place / "logger").write_text(LOGGER)
     program.chmod(0o755)
     box.started("--log-uri", f"binary://{program}?into={place}", "--", "sh", "-c", "seq 50000; echo err >&2; exit 2")
@@ -183,9 +176,9 @@ def log_to_a_program(box: Box) -> object:
 
 def log_to_nowhere(box: Box) -> object:
     """A logger that is not there: no container, and no events."""
-    said = box.run("-d", "--log-uri", f"binary://{box.rig.base}/none?a=b", "--", "sleep", "1000")
+    said = box.run("-d", "--log-uri", f"binary://{box.containerd.base}/none?a=b", "--", "sleep", "1000")
     assert said.code == 1
-    return said.code, box.row(), box.rig.ctr("container", "rm", box.id).code
+    return said.code, box.row(), box.containerd.ctr("container", "rm", box.id).code
 
 
 STREAMS: tuple[Scenario, ...] = (
@@ -196,6 +189,6 @@ STREAMS: tuple[Scenario, ...] = (
 
 
 @pytest.mark.parametrize("streams", STREAMS, ids=lambda streams: streams.__name__)
-def test_streams_go_as_they_go_with_containerds_own_runtime(rig: Containerd, streams: Scenario) -> None:
-    truth, ours = (outcome(rig, runtime, streams) for runtime in (TRUTH, OURS))
+def test_streams_go_as_they_go_with_containerds_own_runtime(containerd: Containerd, streams: Scenario) -> None:
+    truth, ours = (outcome(containerd, runtime, streams) for runtime in (TRUTH, OURS))
     assert agree(ours, truth), (ours, truth)

@@ -2,24 +2,17 @@
 
 import json
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
-from tests.system.containerdrig import IMAGE, RUNC, Box, Containerd, Said, containerd
-from tests.system.containerdverbs import OURS, TRUTH, Scenario, agree, outcome, reason, surely
-from tests.system.daemonrig import LIMIT_SECONDS, until
-from tests.system.shimrig import cgroup_directories
+from tests.system.containerd.server import IMAGE, RUNC, Box, Containerd, Said
+from tests.system.containerd.verbs import OURS, TRUTH, Scenario, agree, outcome, reason, surely
+from tests.system.processes import cgroup_directories
+from tests.system.waits import LIMIT_SECONDS, until
 
 CHILD = "sleep 1000 & echo up; wait $!; echo code $?; exit 5"
 MEGABYTE = 1 << 20
 SCORE = "/proc/self/oom_score_adj"
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[Containerd]:
-    with containerd() as made:
-        yield made
 
 
 def run_rm(box: Box) -> object:
@@ -48,7 +41,7 @@ def run_rm_what_is_not_there(box: Box) -> object:
 
 
 def run_with_everything(box: Box) -> object:
-    (place := box.rig.base / box.id).mkdir()
+    (place := box.containerd.base / box.id).mkdir()
     (place / "file").write_text("from the host\n")
     mount = f"type=bind,src={place},dst=/mnt,options=rbind:ro"
     script = "pwd; echo $A; cat /mnt/file; echo x >/mnt/file; echo x >/file; id -u"
@@ -63,14 +56,14 @@ def the_oom_score(box: Box) -> object:
     own, and the keeper's, is another."""
     box.started("--", "sleep", "1000")
     inits, execs = pathlib.Path(f"/proc/{box.pid}/oom_score_adj").read_text(), box.exec("e", "--", "cat", SCORE)
-    inherited = int(pathlib.Path(f"/proc/{box.rig.pid}/oom_score_adj").read_text()) + 1
+    inherited = int(pathlib.Path(f"/proc/{box.containerd.pid}/oom_score_adj").read_text()) + 1
     assert inits == f"{min(inherited, 1000)}\n"
     surely(box, execs == Said(0, inits, ""), execs)
     return inits, execs, box.end()
 
 
 def run_detached(box: Box) -> object:
-    file = box.rig.base / f"{box.id}.pid"
+    file = box.containerd.base / f"{box.id}.pid"
     box.started("--pid-file", str(file), "--null-io", "--", "sleep", "1000")
     pid, state = box.row()
     assert file.read_text() == str(pid)
@@ -81,17 +74,17 @@ def run_detached(box: Box) -> object:
 def run_a_root(box: Box) -> object:
     """One that is no image: nothing is mounted."""
     box.started("--", "sleep", "1000")
-    root = f"{box.rig.base}/s/io.containerd.runtime.v2.task/{box.rig.namespace}/{box.id}/rootfs"
+    root = f"{box.containerd.base}/s/io.containerd.runtime.v2.task/{box.containerd.namespace}/{box.id}/rootfs"
     other = box.another()
-    words = ("--runtime", box.runtime, "--fifo-dir", str(box.rig.fifos), "--env", "PATH=/bin")
-    said = box.rig.ctr("run", "--rm", "--rootfs", *words, root, other.id, "sh", "-c", "echo here; exit 4")
+    words = ("--runtime", box.runtime, "--fifo-dir", str(box.containerd.fifos), "--env", "PATH=/bin")
+    said = box.containerd.ctr("run", "--rm", "--rootfs", *words, root, other.id, "sh", "-c", "echo here; exit 4")
     surely(box, said == Said(4, "here\n", ""), said)
     return said, box.end()
 
 
 def create_start_delete(box: Box) -> object:
     """What `run` does in one, step by step."""
-    box.rig.wanted("container", "create", "--runtime", box.runtime, IMAGE, box.id, "cat", "none")
+    box.containerd.wanted("container", "create", "--runtime", box.runtime, IMAGE, box.id, "cat", "none")
     none = reason(box.task("kill"))
     started = box.task("start", "-d", "--null-io")
     box.until("STOPPED")
@@ -99,8 +92,8 @@ def create_start_delete(box: Box) -> object:
     assert pid > 1
     twice = reason(box.task("start", "-d", "--null-io"))
     removed = box.task("rm")
-    again = box.task("start", "--fifo-dir", str(box.rig.fifos))
-    box.rig.wanted("container", "rm", box.id)
+    again = box.task("start", "--fifo-dir", str(box.containerd.fifos))
+    box.containerd.wanted("container", "rm", box.id)
     return none, started, twice, removed, again
 
 
@@ -119,7 +112,7 @@ def kill_what_does_not_run(box: Box) -> object:
     box.started("--", "sh", "-c", "exit 7")
     box.until("STOPPED")
     said = [reason(box.task("kill", *flags)) for flags in ((), ("-s", "9"), ("-a", "-s", "9"))]
-    unknown = box.rig.ctr("task", "kill", "nobody")
+    unknown = box.containerd.ctr("task", "kill", "nobody")
     return said, reason(unknown), box.row()[1], box.end()
 
 
@@ -179,7 +172,7 @@ def metrics(box: Box) -> object:
     """All the same messages are there, and numbers that can be."""
     box.started("--memory-limit", "67108864", "--", "sleep", "1000")
     box.program()
-    said = json.loads(box.rig.wanted("task", "metrics", "--format", "json", box.id))
+    said = json.loads(box.containerd.wanted("task", "metrics", "--format", "json", box.id))
     memory, cpu = said["memory"], said["cpu"]
     if isinstance(memory["usage"], dict):  # of cgroup v1
         used, limit, cpu_time = memory["usage"]["usage"], memory["usage"]["limit"], cpu["usage"]["total"]
@@ -202,24 +195,24 @@ def _shape(value: dict[str, object]) -> dict[str, object]:
 
 def limits(box: Box) -> object:
     flags = ("--memory-limit", "33554432", "--cpus", "0.5", "--cpu-shares", "77")
-    box.started("--cgroup", f"{box.rig.cgroup}/by/hand", *flags, "--", "sleep", "1000")
+    box.started("--cgroup", f"{box.containerd.cgroup}/by/hand", *flags, "--", "sleep", "1000")
     places = sorted(line.partition("/")[2] for line in pathlib.Path(f"/proc/{box.pid}/cgroup").read_text().splitlines())
     texts = {
         name: path.read_text()
-        for directory in cgroup_directories(f"{box.rig.cgroup}/by/hand")
+        for directory in cgroup_directories(f"{box.containerd.cgroup}/by/hand")
         for name in ("memory.limit_in_bytes", "memory.max", "cpu.cfs_quota_us", "cpu.max", "cpu.shares", "cpu.weight")
         if (path := directory / name).exists() and not path.is_relative_to("/sys/fs/cgroup/unified")
     }
     assert "33554432\n" in texts.values()
     said = box.end()
-    for directory in cgroup_directories(f"{box.rig.cgroup}/by"):
+    for directory in cgroup_directories(f"{box.containerd.cgroup}/by"):
         directory.rmdir()
     return places, texts, said
 
 
 def out_of_memory(box: Box) -> object:
     """`tail` keeps all that comes without a newline. Ours are told of it every time, once, and before the end."""
-    with box.rig.events() as events:
+    with box.containerd.events() as events:
         said = box.run("--rm", "--memory-limit", "16777216", "--", "tail", "/dev/zero")
         events.wait(box.id, "/tasks/delete")
         topics = [event.topic.rpartition("/")[2] for event in events.settled().of(box.id)]
@@ -231,10 +224,10 @@ def out_of_memory(box: Box) -> object:
 def two_in_a_group(box: Box) -> object:
     """One shim serves both, and goes with the last."""
     group, other = f"group-{box.id}", box.another()
-    box.rig.keys.add(group)
+    box.containerd.keys.add(group)
     for one in (box, other):
         one.started("--annotation", f"io.containerd.runc.v2.group={group}", "--", "sleep", "1000")
-    assert len(box.rig.shims()) == 1
+    assert len(box.containerd.shims()) == 1
     first, state = box.end(), other.state
     return first, state, other.exec("one", "--", "sh", "-c", "echo lives"), other.end()
 
@@ -255,14 +248,14 @@ VERBS: tuple[Scenario, ...] = (
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
-def test_a_verb_has_the_outcome_it_has_with_containerds_own_runtime(rig: Containerd, verb: Scenario) -> None:
-    truth, ours = (outcome(rig, runtime, verb) for runtime in (TRUTH, OURS))
+def test_a_verb_has_the_outcome_it_has_with_containerds_own_runtime(containerd: Containerd, verb: Scenario) -> None:
+    truth, ours = (outcome(containerd, runtime, verb) for runtime in (TRUTH, OURS))
     assert agree(ours, truth), (ours, truth)
 
 
-def test_all_that_a_running_container_has_is_seen_by_the_census(rig: Containerd) -> None:
-    box = rig.box(OURS, "seen").started("--", "sleep", "1000")
-    seen = vars(rig.left())
+def test_all_that_a_running_container_has_is_seen_by_the_census(containerd: Containerd) -> None:
+    box = containerd.box(OURS, "seen").started("--", "sleep", "1000")
+    seen = vars(containerd.left())
     assert [name for name, found in seen.items() if not found] == (["rows"] if OURS == RUNC else [])
     box.end()
-    rig.left_is()
+    containerd.left_is()

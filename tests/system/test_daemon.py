@@ -2,7 +2,8 @@
 
 from supervisor.api.client import Client
 from tests.system import lives
-from tests.system.daemonrig import Daemon, left, until
+from tests.system.daemons import Daemon, left
+from tests.system.waits import until
 
 
 def test_an_exit_code_comes_back_and_nothing_stays(daemon: Daemon, client: Client) -> None:

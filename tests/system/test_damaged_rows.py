@@ -15,17 +15,18 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import WrongState
-from tests.system import execrig, lives
-from tests.system.clirig import Cli
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, spec, until, warm_up
+from tests.system import daemons, execs, lives
+from tests.system.daemons import Daemon, left, remove_all, spec, warm_up
+from tests.system.exitctl import Cli
 from tests.system.lives import last_exit, ledger, word
+from tests.system.waits import LIMIT_SECONDS, until
 
 PATIENT = "while [ -e /mnt/{} ]; do sleep 0.01; done; exit 7"  # until the file has gone
 
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with lives.daemon(extra=("--reconcile-seconds", "0.2")) as made:
+    with daemons.daemon(extra=("--reconcile-seconds", "0.2")) as made:
         yield made
 
 
@@ -127,14 +128,14 @@ def test_a_row_that_cannot_be_read_costs_its_own_container_alone(daemon: Daemon,
 def test_an_exec_whose_row_cannot_be_read_ends_with_its_code(daemon: Daemon, go: pathlib.Path) -> None:
     with daemon.client() as client:
         container = lives.up(client, mounts=[pb.Mount(source=str(go.parent), destination="/mnt", read_only=True)]).id
-        mine, other = (execrig.begin(client, container, "sh", "-c", PATIENT.format(go.name)) for _ in range(2))
+        mine, other = (execs.begin(client, container, "sh", "-c", PATIENT.format(go.name)) for _ in range(2))
     with damaging(daemon) as database:
         database.execute("UPDATE execs SET body = '{\"key\":5}' WHERE exec = ?", (mine,))
         database.execute("INSERT INTO execs VALUES ('nobody', 1, 'e', 'x')")
     with daemon.client() as client:
         assert {e.id for e in client.inspect(container).execs} == {mine, other}
         go.rmdir()
-        assert [word(execrig.end_of(client, container, each)) for each in (mine, other)] == ["exited 7"] * 2
+        assert [word(execs.end_of(client, container, each)) for each in (mine, other)] == ["exited 7"] * 2
         assert {e.exec_id for e in ledger(client, container)} == {mine, other}
         client.remove(container, force=True)
 

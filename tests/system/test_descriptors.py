@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
+from tests.system.daemons import Daemon, directory, spec
+from tests.system.waits import LIMIT_SECONDS, until
 
 MOST = 256  # descriptors of the daemon
 SOCKETS = ("exitd.ttrpc", "exitd.sock", "caller.sock", "shimv2.sock")
@@ -18,7 +18,7 @@ SOCKETS = ("exitd.ttrpc", "exitd.sock", "caller.sock", "shimv2.sock")
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    with lives.directory() as base:
+    with directory() as base:
         daemon = Daemon(base, wrapper=("prlimit", f"--nofile={MOST}:{MOST}"))
         try:
             yield daemon.start()

@@ -7,23 +7,24 @@ import tomllib
 import pytest
 
 from supervisor.cli import containerd as doctor
-from tests.system import containerdrig, pagerig
-from tests.system.clirig import Cli
-from tests.system.pagerig import Session
+from tests.system import pages
+from tests.system.containerd import server
+from tests.system.exitctl import Cli
+from tests.system.pages import Session
 
-PAGE = (pagerig.DOCS / "containerd.md").read_text()
+PAGE = (pages.DOCS / "containerd.md").read_text()
 IMAGE = "docker.io/library/busybox:latest"
 IDS = ("once", "web")
 
 
 def test_the_commands_of_the_page_print_what_it_says(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containerdrig.Containerd, "namespace", "default")  # as ctr has it without being told
-    with containerdrig.containerd() as rig:
-        rig.wanted("images", "tag", containerdrig.IMAGE, IMAGE)
-        rig.keys.update(IDS)
-        environment = {"CONTAINERD_ADDRESS": rig.address, "CONTAINERD_NAMESPACE": rig.namespace}
-        Session(Cli(rig.with_exitd(), environment), tmp_path).play(PAGE)
-        rig.left_is()
+    monkeypatch.setattr(server.Containerd, "namespace", "default")  # as ctr has it without being told
+    with server.running() as containerd:
+        containerd.wanted("images", "tag", server.IMAGE, IMAGE)
+        containerd.keys.update(IDS)
+        environment = {"CONTAINERD_ADDRESS": containerd.address, "CONTAINERD_NAMESPACE": containerd.namespace}
+        Session(Cli(containerd.with_exitd(), environment), tmp_path).play(PAGE)
+        containerd.left_is()
 
 
 def test_the_page_explains_and_shows_every_line_of_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,5 +37,5 @@ def test_the_page_explains_and_shows_every_line_of_doctor(monkeypatch: pytest.Mo
 
 def test_the_lines_for_an_existing_section_are_those_of_the_file() -> None:
     (shown,) = re.findall(r"^ *```toml\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL)
-    file = pagerig.DOCS.parent / "systemd/containerd/exitd-1.toml"
+    file = pages.DOCS.parent / "systemd/containerd/exitd-1.toml"
     assert list(doctor.handlers(tomllib.loads(shown))) == list(doctor.handlers(tomllib.loads(file.read_text())))

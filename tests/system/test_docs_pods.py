@@ -1,40 +1,33 @@
 """docs/pods.md: every command on the page is typed, and prints what the page says."""
 
 import pathlib
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from tests.system import pagerig
-from tests.system.clirig import Cli
-from tests.system.daemonrig import NOTHING, Daemon, left, until
-from tests.system.lives import daemon
-from tests.system.pagerig import Session
+from tests.system import pages
+from tests.system.daemons import NOTHING, Daemon, left
+from tests.system.exitctl import Cli
+from tests.system.pages import Session
 from tests.system.test_pods_cli import MEMBER, RUNP, SANDBOX, SANDBOX_CONFIG
+from tests.system.waits import until
 
-PAGE = (pagerig.DOCS / "pods.md").read_text()
-
-
-@pytest.fixture
-def up() -> Iterator[Daemon]:
-    with daemon() as made:
-        yield made
+PAGE = (pages.DOCS / "pods.md").read_text()
 
 
-def test_the_commands_of_the_page_print_what_it_says(up: Daemon, tmp_path: pathlib.Path) -> None:
-    Session(Cli(up), tmp_path).play(PAGE)
-    with up.client() as client:
+def test_the_commands_of_the_page_print_what_it_says(daemon: Daemon, tmp_path: pathlib.Path) -> None:
+    Session(Cli(daemon), tmp_path).play(PAGE)
+    with daemon.client() as client:
         assert client.list(all_of_them=True) == ()  # the page clears up after itself
-    until(lambda: replace(left(up), descriptors=0) == NOTHING, f"left: {left(up)}")
+    until(lambda: replace(left(daemon), descriptors=0) == NOTHING, f"left: {left(daemon)}")
 
 
 def test_the_page_shows_the_founding_documents_command_lines_and_its_file() -> None:
-    printed = {line.command: line.prints.strip() for line in pagerig.lines(PAGE)}
+    printed = {line.command: line.prints.strip() for line in pages.lines(PAGE)}
     pod = printed[f"exitctl {SANDBOX.format(image='pause', command='')}".strip()]
     assert f"exitctl {MEMBER.format(sandbox=pod, command='sleep 1000')}" in printed
     assert f"exitctl {RUNP}" in printed
-    assert pagerig.files(PAGE)["sandbox-config.json"] == SANDBOX_CONFIG
+    assert pages.files(PAGE)["sandbox-config.json"] == SANDBOX_CONFIG
 
 
 @pytest.mark.parametrize(

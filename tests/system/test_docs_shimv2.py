@@ -2,12 +2,12 @@
 
 import pathlib
 
-from tests.system import pagerig
-from tests.system.clirig import Cli
-from tests.system.lives import daemon
-from tests.system.pagerig import Session
+from tests.system import pages
+from tests.system.daemons import daemon
+from tests.system.exitctl import Cli
+from tests.system.pages import Session
 
-PAGE = (pagerig.DOCS / "shimv2.md").read_text()
+PAGE = (pages.DOCS / "shimv2.md").read_text()
 
 
 def test_the_commands_of_the_page_print_what_it_says(tmp_path: pathlib.Path) -> None:

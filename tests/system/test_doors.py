@@ -6,7 +6,6 @@ import os
 import pathlib
 import random
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -17,19 +16,14 @@ from supervisor.api.client import Client
 from supervisor.api.table import EXITD
 from supervisor.model.errors import BadRequest, ExitdError
 from supervisor.runtime.oci import shape
-from tests.system import hostile, lives, warm
-from tests.system.clirig import Cli
-from tests.system.daemonrig import OURS, Daemon, private_kb
+from tests.system import hostile, warm
+from tests.system.daemons import OURS, Daemon
+from tests.system.exitctl import Cli
+from tests.system.processes import private_kb
 
 GROWTH_KB = 100 << 10
 BUNDLES = 150  # of some 3,000 mutations
 INTERNAL = "internal error"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
 
 
 @pytest.fixture

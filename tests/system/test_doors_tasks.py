@@ -20,9 +20,10 @@ from supervisor.model.errors import Code
 from supervisor.ttrpc.connection import MAX_TEXT
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import REQUEST, Frame
-from tests.system import hostile, lives
-from tests.system.daemonrig import Daemon, private_kb
-from tests.system.relayrig import PROCESS, RESOURCES, V2, V3, Relay, Tasks, tasks
+from tests.system import hostile
+from tests.system.daemons import Daemon
+from tests.system.processes import private_kb
+from tests.system.tasks import PROCESS, RESOURCES, V2, V3, Relay, Tasks, of_daemon
 
 GROWTH_KB = 100 << 10
 SHORT_KB = 20  # of log, for one refusal
@@ -59,16 +60,10 @@ REQUESTS: dict[str, Message] = {
 }
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
 @pytest.fixture
-def rig(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Tasks]:
+def tasks(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Tasks]:
     memory, log = private_kb(daemon.pid), daemon.log.stat().st_size
-    with tasks(daemon, tmp_path) as made:
+    with of_daemon(daemon, tmp_path) as made:
         yield made
         assert lives_on(made), "others are not served"
     assert private_kb(daemon.pid) - memory < GROWTH_KB
@@ -78,12 +73,12 @@ def rig(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Tasks]:
     assert b"internal error" not in said and b"Traceback" not in said, said[-3000:]
 
 
-def lives_on(rig: Tasks) -> bool:
+def lives_on(tasks: Tasks) -> bool:
     """A whole life through the same relay."""
-    rig.relay.create("other", rig.bundle("other", "/bin/sh", "-c", "exit 7"))
-    rig.relay.start("other")
-    rig.relay.wait("other")
-    return rig.relay.delete("other").exit_status == 7
+    tasks.relay.create("other", tasks.bundle("other", "/bin/sh", "-c", "exit 7"))
+    tasks.relay.start("other")
+    tasks.relay.wait("other")
+    return tasks.relay.delete("other").exit_status == 7
 
 
 def refusal(relay: Relay, method: str, request: Message, service: str = V2) -> CallFailed | None:
@@ -98,52 +93,52 @@ def is_named(error: CallFailed) -> bool:
     return "internal error" not in str(error) and len(error.text) <= MAX_TEXT
 
 
-def test_an_id_that_is_none_is_refused_by_name(rig: Tasks) -> None:
-    bundle = rig.bundle("c", "/bin/true")
+def test_an_id_that_is_none_is_refused_by_name(tasks: Tasks) -> None:
+    bundle = tasks.bundle("c", "/bin/true")
     for name, text in TEXTS.items():
-        error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id=text, bundle=str(bundle)))
+        error = refusal(tasks.relay, "Create", pb.CreateTaskRequest(id=text, bundle=str(bundle)))
         assert error is not None and error.code == Code.INVALID_ARGUMENT and is_named(error), (name, error)
-    rig.relay.create("c", bundle)
+    tasks.relay.create("c", bundle)
     for name, text in TEXTS.items():
-        assert rig.relay.add_exec("c", text, "/bin/true") == Code.INVALID_ARGUMENT, name
-    rig.relay.delete("c")
+        assert tasks.relay.add_exec("c", text, "/bin/true") == Code.INVALID_ARGUMENT, name
+    tasks.relay.delete("c")
 
 
-def test_a_bundle_that_is_none_is_refused_by_name(rig: Tasks) -> None:
+def test_a_bundle_that_is_none_is_refused_by_name(tasks: Tasks) -> None:
     for path in (f"{top}{text}" for text in TEXTS.values() for top in ("", "/", "/proc/self/root/")):
-        error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=path))
+        error = refusal(tasks.relay, "Create", pb.CreateTaskRequest(id="c", bundle=path))
         assert error is not None and is_named(error), (path[:100], error)
 
 
-def test_a_root_file_system_of_anything_is_refused_by_name_and_leaves_no_mount(rig: Tasks) -> None:
-    before = rig.mounts()
-    bundle = rig.bundle("c", "/bin/true")
+def test_a_root_file_system_of_anything_is_refused_by_name_and_leaves_no_mount(tasks: Tasks) -> None:
+    before = tasks.mounts()
+    bundle = tasks.bundle("c", "/bin/true")
     whole = {"type": "bind", "source": str(bundle / "rootfs"), "options": ["rbind", "ro"]}
     for text, field in itertools.product(TEXTS.values(), ("type", "source", "target", "options")):
         value = {"target": f"{text}/x", "options": [text] * 100}.get(field, text)
         request = pb.CreateTaskRequest(id="c", bundle=str(bundle))
         request.rootfs.append(types_pb2.Mount(**{**whole, field: value}))  # type: ignore[arg-type]
-        error = refusal(rig.relay, "Create", request)
+        error = refusal(tasks.relay, "Create", request)
         if error is None:  # unknown words of a bind are data, which it has not
-            rig.relay.delete("c")
+            tasks.relay.delete("c")
         else:
             assert is_named(error), (field, text[:100], error)
-        assert rig.mounts() == before, (field, text[:100])
+        assert tasks.mounts() == before, (field, text[:100])
 
 
-def test_more_mounts_than_any_image_has_are_refused_before_the_first_is_made(rig: Tasks) -> None:
-    bundle = rig.bundle("c", "/bin/true")
+def test_more_mounts_than_any_image_has_are_refused_before_the_first_is_made(tasks: Tasks) -> None:
+    bundle = tasks.bundle("c", "/bin/true")
     mount = types_pb2.Mount(type="bind", source=str(bundle / "rootfs"), options=["rbind"])
-    error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), rootfs=[mount] * 10_000))
-    assert error is not None and f"at most {MOST_MOUNTS} are made" in str(error) and not rig.mounts()
+    error = refusal(tasks.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), rootfs=[mount] * 10_000))
+    assert error is not None and f"at most {MOST_MOUNTS} are made" in str(error) and not tasks.mounts()
 
 
-def test_streams_of_anything_are_taken_or_refused_by_name(rig: Tasks) -> None:
-    bundle, forms = rig.bundle("c", "/bin/true"), ("{}", "/nowhere/{}", "file://{}", "binary://{}", "{}://")
+def test_streams_of_anything_are_taken_or_refused_by_name(tasks: Tasks) -> None:
+    bundle, forms = tasks.bundle("c", "/bin/true"), ("{}", "/nowhere/{}", "file://{}", "binary://{}", "{}://")
     for text, form, field in itertools.product(TEXTS.values(), forms, ("stdin", "stdout", "stderr")):
-        error = refusal(rig.relay, "Create", created(bundle, field, form.format(text)))
+        error = refusal(tasks.relay, "Create", created(bundle, field, form.format(text)))
         if error is None:
-            rig.relay.delete("c")
+            tasks.relay.delete("c")
         else:
             assert is_named(error), (field, form, text[:100], error)
 
@@ -172,47 +167,47 @@ TOML = {
 }
 
 
-def test_runtime_options_of_anything_are_noted_or_refused_and_cost_a_short_line_in_the_log(rig: Tasks) -> None:
-    bundle = rig.bundle("c", "/bin/true")
+def test_runtime_options_of_anything_are_noted_or_refused_and_cost_a_short_line_in_the_log(tasks: Tasks) -> None:
+    bundle = tasks.bundle("c", "/bin/true")
     for name, text in TOML.items():
-        given, before = Any(), rig.daemon.log.stat().st_size
+        given, before = Any(), tasks.daemon.log.stat().st_size
         given.Pack(runtimeoptions_pb2.Options(type_url="a", config_body=text))
-        error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
+        error = refusal(tasks.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
         if error is None:
-            rig.relay.delete("c")
+            tasks.relay.delete("c")
         else:
             assert error.code == Code.INVALID_ARGUMENT and is_named(error), (name, error)
-        assert rig.daemon.log.stat().st_size - before < SHORT_KB << 10, name
+        assert tasks.daemon.log.stat().st_size - before < SHORT_KB << 10, name
 
 
-def test_each_text_of_runcs_options_may_be_anything(rig: Tasks) -> None:
-    bundle = rig.bundle("c", "/bin/true")
+def test_each_text_of_runcs_options_may_be_anything(tasks: Tasks) -> None:
+    bundle = tasks.bundle("c", "/bin/true")
     texts = [field.name for field in runc_pb2.Options.DESCRIPTOR.fields if field.type == field.TYPE_STRING]
     for text, field in itertools.product(TEXTS.values(), texts):
         asked_for, given = runc_pb2.Options(), Any()
         setattr(asked_for, field, text)
         given.Pack(asked_for)
-        error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
+        error = refusal(tasks.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
         if error is None:
-            rig.relay.delete("c")
+            tasks.relay.delete("c")
         else:
             assert is_named(error), (field, text[:100], error)
     for text in filter(None, TEXTS.values()):
         given = Any()
         given.Pack(runtimeoptions_pb2.Options(config_path=text))
-        error = refusal(rig.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
+        error = refusal(tasks.relay, "Create", pb.CreateTaskRequest(id="c", bundle=str(bundle), options=given))
         assert error is not None and error.code == Code.INVALID_ARGUMENT and is_named(error), (text[:100], error)
 
 
-def test_options_of_a_type_that_is_unknown_cost_a_short_line_in_the_log(rig: Tasks) -> None:
-    bundle, before = rig.bundle("c", "/bin/true"), rig.daemon.log.stat().st_size
+def test_options_of_a_type_that_is_unknown_cost_a_short_line_in_the_log(tasks: Tasks) -> None:
+    bundle, before = tasks.bundle("c", "/bin/true"), tasks.daemon.log.stat().st_size
     given = Any(type_url="a/" + "x" * (1 << 20), value=b"\xff")
-    rig.relay.create("c", bundle, options=given)
-    rig.relay.delete("c")
-    assert rig.daemon.log.stat().st_size - before < SHORT_KB << 10
+    tasks.relay.create("c", bundle, options=given)
+    tasks.relay.delete("c")
+    assert tasks.daemon.log.stat().st_size - before < SHORT_KB << 10
 
 
-def test_an_exec_with_anything_in_any_place_of_its_process_is_added_or_refused_by_name(rig: Tasks) -> None:
+def test_an_exec_with_anything_in_any_place_of_its_process_is_added_or_refused_by_name(tasks: Tasks) -> None:
     process = {
         "args": ["/bin/true"],
         "env": ["A=1"],
@@ -223,71 +218,71 @@ def test_an_exec_with_anything_in_any_place_of_its_process_is_added_or_refused_b
         "capabilities": {"bounding": ["CAP_KILL"]},
     }
     cases = [(place, name) for place in hostile.places(process) for name in hostile.VALUES]
-    rig.relay.create("c", rig.bundle("c", "/bin/sleep", "1000"))
-    rig.relay.start("c")
+    tasks.relay.create("c", tasks.bundle("c", "/bin/sleep", "1000"))
+    tasks.relay.start("c")
     for place, name in random.Random(8).sample(cases, SAMPLE):
         text = json.dumps(hostile.replaced(process, place, hostile.VALUES[name]))
-        added(rig, text.encode(), f"{place} {name}")
+        added(tasks, text.encode(), f"{place} {name}")
     for name, document in hostile.TEXTS.items():
-        added(rig, document[: 3 << 20], name)
-    rig.relay.kill("c")
-    rig.relay.wait("c")
-    rig.relay.delete("c")
+        added(tasks, document[: 3 << 20], name)
+    tasks.relay.kill("c")
+    tasks.relay.wait("c")
+    tasks.relay.delete("c")
 
 
-def added(rig: Tasks, document: bytes, what: str) -> None:
+def added(tasks: Tasks, document: bytes, what: str) -> None:
     """An exec that is added is started, too, and removed."""
     spec = Any(type_url=PROCESS, value=document)
-    error = refusal(rig.relay, "Exec", pb.ExecProcessRequest(id="c", exec_id="e", spec=spec))
+    error = refusal(tasks.relay, "Exec", pb.ExecProcessRequest(id="c", exec_id="e", spec=spec))
     if error is None:
-        error = refusal(rig.relay, "Start", pb.StartRequest(id="c", exec_id="e"))
+        error = refusal(tasks.relay, "Start", pb.StartRequest(id="c", exec_id="e"))
         if error is None:
-            rig.relay.wait("c", "e")
-        rig.relay.delete("c", "e")
+            tasks.relay.wait("c", "e")
+        tasks.relay.delete("c", "e")
     assert error is None or is_named(error), (what, error)
 
 
-def test_an_update_with_anything_is_done_or_refused_by_name(rig: Tasks) -> None:
-    rig.relay.create("c", rig.bundle("c", "/bin/sleep", "1000"))
-    rig.relay.start("c")
+def test_an_update_with_anything_is_done_or_refused_by_name(tasks: Tasks) -> None:
+    tasks.relay.create("c", tasks.bundle("c", "/bin/sleep", "1000"))
+    tasks.relay.start("c")
     resources = {"memory": {"limit": 1 << 28}, "pids": {"limit": 10}, "cpu": {"shares": 100}}
     cases = [(place, name) for place in hostile.places(resources) for name in hostile.VALUES]
     for place, name in random.Random(8).sample(cases, SAMPLE):
         text = json.dumps(hostile.replaced(resources, place, hostile.VALUES[name]))
         given = Any(type_url=RESOURCES, value=text.encode())
-        error = refusal(rig.relay, "Update", pb.UpdateTaskRequest(id="c", resources=given))
+        error = refusal(tasks.relay, "Update", pb.UpdateTaskRequest(id="c", resources=given))
         assert error is None or is_named(error), (place, name, error)
-    rig.relay.kill("c")
-    rig.relay.wait("c")
-    rig.relay.delete("c")
+    tasks.relay.kill("c")
+    tasks.relay.wait("c")
+    tasks.relay.delete("c")
 
 
-def test_numbers_that_cannot_be_are_refused_by_name_and_the_task_lives(rig: Tasks) -> None:
-    rig.relay.create("c", rig.bundle("c", "/bin/sleep", "1000"))
-    rig.relay.start("c")
+def test_numbers_that_cannot_be_are_refused_by_name_and_the_task_lives(tasks: Tasks) -> None:
+    tasks.relay.create("c", tasks.bundle("c", "/bin/sleep", "1000"))
+    tasks.relay.start("c")
     for number in (0, 65, 2**31, 2**32 - 1):
         for everyone in (False, True):
-            error = refusal(rig.relay, "Kill", pb.KillRequest(id="c", signal=number, all=everyone))
+            error = refusal(tasks.relay, "Kill", pb.KillRequest(id="c", signal=number, all=everyone))
             assert error is not None and is_named(error), (number, everyone, error)
-        error = refusal(rig.relay, "ResizePty", pb.ResizePtyRequest(id="c", width=number, height=number))
+        error = refusal(tasks.relay, "ResizePty", pb.ResizePtyRequest(id="c", width=number, height=number))
         assert error is None or is_named(error), (number, error)
-    assert rig.relay.state("c").status == RUNNING
-    rig.relay.kill("c")
-    assert rig.relay.wait("c").exit_status == 137
-    rig.relay.delete("c")
+    assert tasks.relay.state("c").status == RUNNING
+    tasks.relay.kill("c")
+    assert tasks.relay.wait("c").exit_status == 137
+    tasks.relay.delete("c")
 
 
-def test_a_task_that_is_not_there_is_named(rig: Tasks) -> None:
+def test_a_task_that_is_not_there_is_named(tasks: Tasks) -> None:
     for service, method in itertools.product((V2, V3), REQUESTS):
-        error = refusal(rig.relay, method, REQUESTS[method], service)
+        error = refusal(tasks.relay, method, REQUESTS[method], service)
         assert error is not None and error.code == Code.NOT_FOUND and "none" in str(error), (service, method, error)
 
 
-def test_bytes_that_are_no_request_are_refused_by_name_at_every_method(rig: Tasks) -> None:
+def test_bytes_that_are_no_request_are_refused_by_name_at_every_method(tasks: Tasks) -> None:
     documents = [hostile.TEXTS[name] for name in ("no JSON", "no text", "zero bytes", "large")]
     for document, method in itertools.product(documents, ("Create", "Connect", "Shutdown", *REQUESTS)):
         data = b"\x0a\xff\xff\xff\x7f" + document[: 3 << 20]
-        error = raw(rig.relay, method, data)
+        error = raw(tasks.relay, method, data)
         assert error is not None and "does not decode" in str(error) and is_named(error), (method, error)
 
 

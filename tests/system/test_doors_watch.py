@@ -15,8 +15,10 @@ from shim import native
 from supervisor.api.client import Client
 from supervisor.external.runcroot import AGAIN_SECONDS as LOOKS_AGAIN
 from tests.system import hostile
-from tests.system.daemonrig import Daemon, private_kb, until
-from tests.system.watchrig import end_of, observed, said, stranger
+from tests.system.daemons import Daemon
+from tests.system.processes import private_kb
+from tests.system.waits import until
+from tests.system.watched import end_of, observed, said, stranger
 
 GROWTH_KB = 100 << 10
 DIRECTORIES = 2000

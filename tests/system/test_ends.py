@@ -11,8 +11,9 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest, NoSuchContainer, WrongState
 from tests.system import lives, tinyroot
-from tests.system.daemonrig import LIMIT_SECONDS, spec, until
+from tests.system.daemons import spec
 from tests.system.lives import last_exit, ledger, types, word
+from tests.system.waits import LIMIT_SECONDS, until
 
 HARMLESS = {"SIGCHLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
 DEADLY = [number.name for number in signal.Signals if number.name not in HARMLESS]

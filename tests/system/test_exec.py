@@ -19,28 +19,25 @@ from supervisor.model.errors import (
     NoSuchExec,
     WrongState,
 )
-from tests.system import crun
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, left, private_kb, scaled, spec, until, warm_up
-from tests.system.execrig import begin, command_of, end_of, exec_directories, run, script
-from tests.system.lives import daemon, events, last_exit, ledger, up, up_trapping, word
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Daemon]:
-    with daemon() as d:
-        yield d
+from tests.system import daemons
+from tests.system.daemons import Daemon, left, spec, warm_up
+from tests.system.execs import begin, command_of, end_of, exec_directories, run, script
+from tests.system.lives import events, last_exit, ledger, up, up_trapping, word
+from tests.system.processes import children_of, private_kb
+from tests.system.runtimes import program
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 
 @pytest.fixture
-def client(shared: Daemon) -> Iterator[Client]:
-    with shared.client() as client:
+def client(daemon: Daemon) -> Iterator[Client]:
+    with daemon.client() as client:
         yield client
 
 
 @pytest.fixture(params=["runc", "crun"])
-def box(shared: Daemon, client: Client, request: pytest.FixtureRequest) -> str:
+def box(daemon: Daemon, client: Client, request: pytest.FixtureRequest) -> str:
     """A container that runs, of either runtime."""
-    return up(client, runtime=crun.program(request.param, shared.base)).id
+    return up(client, runtime=program(request.param, daemon.base)).id
 
 
 def test_every_kind_of_end_is_told_as_a_containers_is(client: Client, box: str) -> None:
@@ -277,7 +274,7 @@ def many(client: Client, box: str, count: int, at_once: int = 8) -> None:
 
 @pytest.mark.timeout(300 + scaled(10_000) / 5)  # ten thousand take longer than a test may
 def test_thousands_of_execs_leave_no_process_descriptor_directory_or_row() -> None:
-    with daemon(forked=False) as d, d.client() as client:
+    with daemons.daemon(forked=False) as d, d.client() as client:
         warm_up(client)
         container = up(client)
         box, monitors = container.id, (d.keeper_pid(), container.shim.pid)

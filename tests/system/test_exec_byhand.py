@@ -3,9 +3,9 @@
 import pytest
 
 from tests.system import oracle
-from tests.system.byhandrig import adopted, begun
-from tests.system.daemonrig import Daemon
-from tests.system.execrig import script
+from tests.system.byhand import adopted, begun
+from tests.system.daemons import Daemon
+from tests.system.execs import script
 from tests.system.lives import last_exit, word
 from tests.system.oracle import down
 

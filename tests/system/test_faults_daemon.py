@@ -11,10 +11,11 @@ import pytest
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
 from tests.system import lives
-from tests.system.daemonrig import SCALE, Daemon, spec, until
+from tests.system.daemons import Daemon, spec
 from tests.system.kill_matrix.calls import traced
 from tests.system.lives import ledger, types, word
 from tests.system.test_few_pids import UNBEGUN
+from tests.system.waits import SCALE, until
 
 GATE = "until [ -e /tmp/go ]; do sleep 0.05; done; exit 43"
 FEW = [

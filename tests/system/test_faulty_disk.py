@@ -12,9 +12,11 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
 from tests.system import lives
-from tests.system.daemonrig import Daemon, spec, until
+from tests.system.daemons import Daemon, directory, spec
 from tests.system.faultyfs import Faulty, mounted
 from tests.system.lives import last_exit, ledger, types, word
+from tests.system.processes import processes_of
+from tests.system.waits import until
 
 GATE = "until [ -e /tmp/go ]; do sleep 0.05; done; exit 43"
 UNREAD = {"record": "an exit record cannot be read", "keeper": "a keeper's journal cannot be read"}
@@ -23,7 +25,7 @@ FILES = {"record": "exit.json", "keeper": "keeper-*.journal"}
 
 @pytest.fixture(scope="module")
 def disk() -> Iterator[Faulty]:
-    with lives.directory() as base, mounted(base) as made:
+    with directory() as base, mounted(base) as made:
         yield made
 
 
@@ -34,7 +36,7 @@ def daemon(disk: Faulty) -> Iterator[Daemon]:
         yield made.start()
     finally:
         made.end()
-    until(lambda: not lives.processes_of(made.root) + lives.processes_of(made.state), "processes")
+    until(lambda: not processes_of(made.root) + processes_of(made.state), "processes")
 
 
 def end(container: pb.Container) -> None:

@@ -7,20 +7,102 @@ import itertools
 import os
 import pathlib
 import resource
-from collections.abc import Iterator
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim import fields, launch
 from supervisor.model.errors import Busy
-from tests.system import lives
-from tests.system.between import Between, between
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
-from tests.system.execrig import begin, end_of, exec_directories, run, shim_of, shims_of
-from tests.system.gates import killed
+from tests.system import daemons, lives
+from tests.system.daemons import Daemon, spec
+from tests.system.execs import begin, end_of, exec_directories, run, shim_of, shims_of
 from tests.system.lives import events, last_exit, ledger, types, word
+from tests.system.processes import killed
+from tests.system.waits import LIMIT_SECONDS, until
+
+ROOM_FOR_DESCRIPTORS = 16
+
+
+@dataclass
+class Between:
+    """`before`: what is done once, before the next answer of that kind is handed on."""
+
+    before: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def hand_on(self, source: socket.socket, sink: socket.socket) -> bool:
+        """One message with its descriptors. False: its sender has gone."""
+        data, descriptors, _, _ = socket.recv_fds(source, launch.MESSAGE_MAX_BYTES, ROOM_FOR_DESCRIPTORS)
+        try:
+            if data:
+                self.before.pop(fields.decode(data).kind, lambda: None)()
+                socket.send_fds(sink, [data], descriptors)
+        finally:
+            for fd in descriptors:
+                os.close(fd)
+        return bool(data)
+
+
+@contextlib.contextmanager
+def between(daemon: Daemon) -> Iterator[Between]:
+    """Everybody who talks to the daemon's keeper does so through this, for the block. The daemon is started anew; a
+    container of its own must run, or its keeper would end."""
+    path, own = daemon.state / launch.SOCKET_NAME, daemon.state / "own.sock"
+    os.rename(path, own)
+    made = Between()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening, _ending() as over:
+        listening.bind(str(path))
+        listening.listen(64)
+        serving = threading.Thread(target=_serve, args=(made, listening, str(own), over))
+        serving.start()
+        try:
+            daemon.restart()
+            yield made
+        finally:
+            os.rename(own, path)
+            over.set()
+            serving.join()
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[threading.Event]:
+    over = threading.Event()
+    try:
+        yield over
+    finally:
+        over.set()
+
+
+def _serve(made: Between, listening: socket.socket, own: str, over: threading.Event) -> None:
+    others: dict[socket.socket, socket.socket] = {}
+    try:
+        while not over.is_set():
+            ready, _, _ = select.select([listening, *others], [], [], 0.05)
+            for source in ready:
+                if source is listening:
+                    near, far = listening.accept()[0], socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                    far.connect(own)
+                    others |= {near: far, far: near}
+                elif source in others and not _is_handed_on(made, source, others[source]):
+                    for each in (source, others[source]):
+                        del others[each]
+                        each.close()
+    finally:
+        for each in others:
+            each.close()
+
+
+def _is_handed_on(made: Between, source: socket.socket, sink: socket.socket) -> bool:
+    try:
+        return made.hand_on(source, sink)
+    except OSError:  # one of them has gone
+        return False
+
 
 NOTHING_MORE = 3  # descriptors: whatever number is free, a new one is above this
 
@@ -70,7 +152,7 @@ class Box:
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Box]:
-    with lives.daemon(extra=("--reconcile-seconds", "0.5")) as daemon:
+    with daemons.daemon(extra=("--reconcile-seconds", "0.5")) as daemon:
         (mount := daemon.base / "mnt").mkdir()
         with daemon.client() as client:
             mounts = [pb.Mount(source=str(mount), destination="/mnt")]

@@ -14,10 +14,12 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
 from tests.attack import smallpids
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, children_of, left, spec, until
+from tests.system import daemons, lives
+from tests.system.daemons import Daemon, directory, left, spec
 from tests.system.lives import last_exit, ledger, types, word
+from tests.system.processes import children_of
 from tests.system.slowclients import crowd
+from tests.system.waits import LIMIT_SECONDS, until
 
 NUMBERS = 400  # of pids and threads' ids; those below 300 are given once only
 ROUND = f'echo {NUMBERS} >/proc/sys/kernel/pid_max || exit 2; exec "$@"'
@@ -30,7 +32,7 @@ def daemon() -> Iterator[Daemon]:
     """In a pid namespace of its own, as PID 1."""
     assert smallpids.works(os.uname().release), "before Linux 6.14 the limit would be the whole machine's"
     wrapper = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", ROUND, "sh")
-    with lives.directory() as base:
+    with directory() as base:
         made = Daemon(base, wrapper=wrapper, extra=("--reconcile-seconds", "0.2"))
         made.start()
         first = children_of(made.pid)[0]
@@ -128,7 +130,7 @@ def over_ttrpc(daemon: Daemon) -> Client:
 
 @pytest.fixture
 def few() -> Iterator[tuple[Daemon, Few]]:
-    with lives.daemon(extra=("--reconcile-seconds", "0.2")) as made:
+    with daemons.daemon(extra=("--reconcile-seconds", "0.2")) as made:
         found = Few(made)
         try:
             yield made, found

@@ -15,15 +15,17 @@ from shim import programs, slots
 from supervisor.api.client import Unreachable
 from supervisor.model.errors import RuntimeFailed, ShimFailed
 from supervisor.monitor import rundir
-from tests.system import crun, execrig, lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until, warm_up
+from tests.system import daemons, execs, lives
+from tests.system.daemons import Daemon, spec, warm_up
+from tests.system.runtimes import Wrapper, program
 from tests.system.test_storage import fill, on_tmpfs
+from tests.system.waits import LIMIT_SECONDS, until
 
 
 @contextlib.contextmanager
 def small(options: str = "size=1m,mode=700") -> Iterator[pathlib.Path]:
     """A directory for a state directory, on a file system of its own."""
-    with lives.directory() as base:
+    with daemons.directory() as base:
         (path := base / "s").mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "exitd-test", str(path)], check=True)
         try:
@@ -58,10 +60,10 @@ EVERY = [(runtime, fill_up) for runtime in ("runc", "crun") for fill_up in FILL]
 def filling(runtime: str, fill_up: str, verb: str) -> Iterator[tuple[Daemon, str]]:
     """A daemon with a small state directory, and a runtime that finds it full when it comes to this command."""
     with on_tmpfs("s", "size=2m,nr_inodes=400,mode=700") as d:
-        wrapper = lives.Wrapper.make(d.base)
+        wrapper = Wrapper.make(d.base)
         for each in ("create", "start", "state", "kill", "delete", "exec"):
             full = FILL[fill_up].format(state=d.state) if each == verb else ":"
-            wrapper.on(each, f'{full}\nexec {crun.program(runtime, d.base)} "$@"')
+            wrapper.on(each, f'{full}\nexec {program(runtime, d.base)} "$@"')
         yield d, wrapper.name
 
 
@@ -85,7 +87,7 @@ def test_an_exec_that_finds_the_state_directory_full_begins_once_and_ends_with_i
 ) -> None:
     with filling(runtime, fill_up, "exec") as (d, wrapper), d.client() as client:
         box = lives.up(client, runtime=wrapper, mounts=noting(tmp_path)).id
-        exit_ = execrig.script(client, box, BEGINS)
+        exit_ = execs.script(client, box, BEGINS)
         assert (lives.word(exit_), exit_.source, begun(tmp_path)) == ("exited 7", "record", 1)
         empty(d)
         client.remove(box, force=True)
@@ -93,7 +95,7 @@ def test_an_exec_that_finds_the_state_directory_full_begins_once_and_ends_with_i
 
 def has_made(d: Daemon, exec_id: str) -> bool:
     """The exec runs, and its shim has tried to note it: it gives up its writing ends afterwards."""
-    shims = execrig.shims_of(d, exec_id)
+    shims = execs.shims_of(d, exec_id)
     return bool(shims) and not os.path.exists(f"/proc/{shims[0]}/fd/{slots.OUT_WRITE_FD}")
 
 
@@ -112,12 +114,12 @@ def test_an_exec_on_a_full_disk_that_outlives_exitd_and_keeper_ends_with_its_cod
                 script.seek(0)
                 script.write(KILL.format(pids=f"{d.pid} {d.keeper_pid()}") + rest)
             with pytest.raises(Unreachable):
-                execrig.begin(client, box, "sh", "-c", f"until [ -e /mnt/go ]; do sleep 0.02; done; {BEGINS}")
-        (directory,) = execrig.exec_directories(d)
+                execs.begin(client, box, "sh", "-c", f"until [ -e /mnt/go ]; do sleep 0.02; done; {BEGINS}")
+        (directory,) = execs.exec_directories(d)
         if ends == "before the next exitd":
             let_go.touch()
             until(lambda: rundir.named(str(directory)), "the record")
-            until(lambda: not execrig.shims_of(d, directory.name), "its shim's end")
+            until(lambda: not execs.shims_of(d, directory.name), "its shim's end")
         else:
             until(lambda: has_made(d, directory.name), "its shim goes on")
         assert rundir.created(str(directory)) is None
@@ -125,7 +127,7 @@ def test_an_exec_on_a_full_disk_that_outlives_exitd_and_keeper_ends_with_its_cod
         d.restart()
         let_go.touch()
         with d.client() as client:
-            exit_ = execrig.end_of(client, box, directory.name)
+            exit_ = execs.end_of(client, box, directory.name)
             assert (lives.word(exit_), exit_.source, begun(tmp_path)) == ("exited 7", "record", 1)
             client.remove(box, force=True)
 
@@ -149,7 +151,7 @@ def test_a_create_that_finds_the_state_directory_full_is_refused_and_leaves_noth
         with pytest.raises(RuntimeFailed):
             client.create(spec("true", runtime=wrapper, name="box"))
         empty(d)
-        (d.base / "create").write_text(f'exec {crun.program(runtime, d.base)} "$@"')
+        (d.base / "create").write_text(f'exec {program(runtime, d.base)} "$@"')
         assert lives.word(lives.run(client, "true", runtime=wrapper, name="box")[1]) == "exited 0"
         client.remove("box", force=True)
 
@@ -164,12 +166,12 @@ def leave(ballast: pathlib.Path, pages: int) -> None:
 def test_with_any_room_left_an_exec_is_refused_or_ends_with_its_code(runtime: str, tmp_path: pathlib.Path) -> None:
     ends: list[str] = []
     with on_tmpfs("s", "size=2m,mode=700") as d, d.client() as client:
-        box = lives.up(client, runtime=crun.program(runtime, d.base), mounts=noting(tmp_path)).id
+        box = lives.up(client, runtime=program(runtime, d.base), mounts=noting(tmp_path)).id
         for pages in range(PAGES_OF_AN_EXEC):
             leave(d.state / "ballast", pages)
             with contextlib.suppress(ShimFailed, RuntimeFailed):
-                ends.append(lives.word(execrig.script(client, box, BEGINS)))
-            until(lambda: not execrig.exec_directories(d), "its directory")
+                ends.append(lives.word(execs.script(client, box, BEGINS)))
+            until(lambda: not execs.exec_directories(d), "its directory")
         assert 0 < len(ends) < PAGES_OF_AN_EXEC and {*ends} == {"exited 7"}
         assert begun(tmp_path) == len(ends)
         empty(d)
@@ -181,7 +183,7 @@ def test_with_any_room_left_a_container_is_refused_or_ends_with_its_code(runtime
     ends: list[str] = []
     with on_tmpfs("s", "size=2m,mode=700") as d, d.client() as client:
         warm_up(client)  # the keeper's journal is there
-        wanted = spec("sh", "-c", BEGINS, runtime=crun.program(runtime, d.base), mounts=noting(tmp_path), name="box")
+        wanted = spec("sh", "-c", BEGINS, runtime=program(runtime, d.base), mounts=noting(tmp_path), name="box")
         for pages in range(PAGES_OF_A_RUN):
             until(lambda: not glob.glob(f"{d.state}/c/*/*"), "the last one's directory")
             leave(d.state / "ballast", pages)

@@ -5,10 +5,12 @@ import pathlib
 import signal
 
 from supervisor.api.client import Client, Unreachable
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, spec, until
-from tests.system.gates import in_mask
-from tests.system.lives import Wrapper, last_exit, ledger, types, word
+from tests.system import daemons
+from tests.system.daemons import directory, spec
+from tests.system.lives import last_exit, ledger, types, word
+from tests.system.processes import in_mask
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until
 
 LET_GO = r"""
 while [ "$1" != --root ]; do shift; done
@@ -31,7 +33,7 @@ def comm(client: Client, id: str) -> str:
 
 
 def test_a_start_that_failed_after_it_had_worked_is_a_start() -> None:
-    with lives.directory() as base, lives.daemon() as daemon, daemon.client() as client:
+    with directory() as base, daemons.daemon() as daemon, daemon.client() as client:
         wrapper = Wrapper.make(base)
         wrapper.on("start", f"{LET_GO} exit 1")
         id = program(client, wrapper)
@@ -44,7 +46,7 @@ def test_a_start_that_failed_after_it_had_worked_is_a_start() -> None:
 
 
 def test_a_daemon_killed_with_such_a_start_finds_the_program_running_and_leaves_it_alone() -> None:
-    with lives.directory() as base, lives.daemon() as daemon:
+    with directory() as base, daemons.daemon() as daemon:
         wrapper = Wrapper.make(base)
         with daemon.client() as client:
             wrapper.on("start", f"{LET_GO} kill -9 {daemon.pid}; exec sleep 1000")

@@ -12,10 +12,15 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from tests.supervisor.images.building import Made, docker_archive
-from tests.system import imagerig, oracle, shimrig
-from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, left, scaled, spec, until
+from tests.system import images, oracle
+from tests.system.daemons import Daemon, left, spec
+from tests.system.exitctl import Cli
 from tests.system.lives import events, first_exit, types
+from tests.system.processes import cgroup_pids
+from tests.system.waits import scaled, until
+
+# Of a probe that was frozen in the middle nobody wants the output.
+pytestmark = pytest.mark.limits({"supervisor.runtime.oci.execs.HOLD_MS": 1000})
 
 MS, SECOND = 10**6, 10**9
 WELL = ("sh", "-c", "test -e /mnt/well")
@@ -86,7 +91,7 @@ def test_a_probe_beyond_its_limit_has_failed_and_is_ended_with_all_it_has_starte
     id = begin(client, share, ("sh", "-c", "echo begun; sleep 999 & sleep 999"), timeout_ns=200 * MS, retries=1)
     last = until_status(client, id, "unhealthy").log[-1]
     assert (last.kind, last.signal, last.timed_out, last.output) == ("signaled", 9, True, b"begun\n")
-    until(lambda: len(shimrig.cgroup_pids(f"/exitd/{id}")) == 1, "something of a probe is left")
+    until(lambda: len(cgroup_pids(f"/exitd/{id}")) == 1, "something of a probe is left")
 
 
 def test_a_command_that_is_not_there_is_a_failure_that_says_so(client: Client, share: pathlib.Path) -> None:
@@ -211,7 +216,7 @@ def spoken(daemon: Daemon) -> list[str]:
 
 def test_an_images_own_check_counts_is_shown_and_can_be_switched_off(daemon: Daemon, client: Client) -> None:
     check = {"Test": ["CMD-SHELL", "echo fine"], "Interval": 100 * MS, "Retries": 7}
-    made = Made([imagerig.base_layer()], {"Cmd": ["/bin/sleep", "1000"], "Healthcheck": check})
+    made = Made([images.base_layer()], {"Cmd": ["/bin/sleep", "1000"], "Healthcheck": check})
     archive = daemon.base / "checked.tar"
     archive.write_bytes(docker_archive((made, ["checked:1"])))
     cli = Cli(daemon)

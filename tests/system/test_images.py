@@ -22,7 +22,7 @@ from supervisor.images.store import Images
 from supervisor.model.errors import ImageStoreFailed
 from supervisor.runtime.oci.lower import lowerdir
 from tests.supervisor.images.building import Made, docker_archive, entry, folder, hard, link, tar, tree, write_layout
-from tests.system.daemonrig import scaled
+from tests.system.waits import scaled
 
 MNT_DETACH = 2
 SOURCES = os.path.dirname(store_module.__file__)

@@ -11,11 +11,11 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from tests.supervisor.images.building import docker_archive
-from tests.system import imagerig
-from tests.system.clirig import EXITCTL, Cli
-from tests.system.daemonrig import NOTHING, Daemon, left, until
-from tests.system.imagerig import WHAT_APP_SAYS, app, check_store, plain
-from tests.system.lives import daemon
+from tests.system import images
+from tests.system.daemons import NOTHING, Daemon, daemon, left
+from tests.system.exitctl import EXITCTL, Cli
+from tests.system.images import WHAT_APP_SAYS, app, check_store, plain
+from tests.system.waits import until
 
 BY_IMAGE = WHAT_APP_SAYS.format("by image")
 
@@ -24,7 +24,7 @@ BY_IMAGE = WHAT_APP_SAYS.format("by image")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The same image as a layout, an archive, and a directory made by umoci."""
     base = tmp_path_factory.mktemp("shelf")
-    layout = imagerig.layout(base / "layout", app=app(), plain=plain())
+    layout = images.layout(base / "layout", app=app(), plain=plain())
     (base / "app.tar").write_bytes(docker_archive((app(), ["me/app:1"])))
     unpack = ["umoci", "raw", "unpack", "--image", f"{layout}:app", str(base / "unpacked")]
     subprocess.run(unpack, check=True, capture_output=True, timeout=60)
@@ -32,8 +32,8 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def up(shelf: pathlib.Path, registry: imagerig.Registry) -> Iterator[Daemon]:
-    with daemon(environment=imagerig.plain_http(shelf, registry)) as made:
+def up(shelf: pathlib.Path, registry: images.Registry) -> Iterator[Daemon]:
+    with daemon(environment=images.plain_http(shelf, registry)) as made:
         yield made
         until(lambda: replace(left(made), descriptors=0) == NOTHING, f"left: {left(made)}")
 
@@ -43,12 +43,12 @@ def cli(up: Daemon) -> Iterator[Cli]:
     """With an empty store, before and after."""
     cli = Cli(up)
     yield cli
-    imagerig.clear(up)
+    images.clear(up)
 
 
 @pytest.mark.parametrize("word", ["oci:SHELF/layout:app", "docker-archive:SHELF/app.tar", "docker://HOST/me/app:app"])
 def test_a_container_runs_as_its_image_says_wherever_that_comes_from(
-    cli: Cli, shelf: pathlib.Path, registry: imagerig.Registry, word: str
+    cli: Cli, shelf: pathlib.Path, registry: images.Registry, word: str
 ) -> None:
     word = word.replace("SHELF", str(shelf)).replace("HOST", registry.host)
     for _ in range(2):
@@ -59,7 +59,7 @@ def test_a_container_runs_as_its_image_says_wherever_that_comes_from(
     assert image == app().id
 
 
-def test_a_registry_is_asked_once_for_a_name_that_is_in_the_store(cli: Cli, registry: imagerig.Registry) -> None:
+def test_a_registry_is_asked_once_for_a_name_that_is_in_the_store(cli: Cli, registry: images.Registry) -> None:
     word = f"docker://{registry.host}/me/app:app"
     registry.asked.clear()
     cli("run", "--rm", word)
@@ -94,7 +94,7 @@ def test_what_the_caller_says_stands_over_what_the_image_says(cli: Cli, shelf: p
     said = cli("run", "--rm", "-u", "0", "-w", "/", "-e", "COLOR=red", "app:1")
     assert said.out == "root:root in /, color red, asked: by image\n"
     said = cli("run", "--rm", "--entrypoint", "/bin/cat", "app:1", "/etc/group")
-    assert (said.code, said.out) == (0, imagerig.GROUP.decode())
+    assert (said.code, said.out) == (0, images.GROUP.decode())
     assert cli("run", "--rm", "--entrypoint", "", "app:1", "/bin/sh", "-c", "exit 9").code == 9
     said = cli("run", "--rm", "--entrypoint", "", "app:1")
     assert said.code == 125 and "which command?" in said.err
@@ -146,7 +146,7 @@ def test_pause_is_an_image_that_needs_no_command(cli: Cli, up: Daemon) -> None:
     id = cli.ok("run", "-d", "pause")
     assert cli.field(id, ".State.Status") == "running"
     assert cli.field(id, ".Config.Image") == "pause"
-    assert imagerig.holds(up) == {}
+    assert images.holds(up) == {}
     cli.ok("stop", id)
     assert cli.field(id, ".State.Status") == "exited"
 

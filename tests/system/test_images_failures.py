@@ -17,17 +17,19 @@ import pytest
 from supervisor.api.client import Unreachable
 from supervisor.model.errors import BadImage, BadRequest, ImageStoreFailed, ShuttingDown
 from tests.supervisor.images.building import Made, entry, folder, hard, link, tar
-from tests.system import imagerig, lives, oracle
-from tests.system.clirig import Cli
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands, until
-from tests.system.imagerig import check, check_store, on, small
+from tests.system import images, lives, oracle
+from tests.system.daemons import Daemon, directory
+from tests.system.exitctl import Cli
+from tests.system.images import check, check_store, on, small
+from tests.system.processes import commands, processes_of
+from tests.system.waits import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.usefixtures("no_image_left")
 
 
 @pytest.fixture(scope="module")
-def daemon(shelf: pathlib.Path, registry: imagerig.Registry) -> Iterator[Daemon]:
-    with oracle.warm_daemon(environment=imagerig.plain_http(shelf, registry)) as made:
+def daemon(shelf: pathlib.Path, registry: images.Registry) -> Iterator[Daemon]:
+    with oracle.warm_daemon(environment=images.plain_http(shelf, registry)) as made:
         yield made
 
 
@@ -47,7 +49,7 @@ def test_a_hostile_layer_is_refused_by_name_and_touches_nothing(
     daemon: Daemon, tmp_path: pathlib.Path, what: str
 ) -> None:
     layer, name = HOSTILE[what]
-    imagerig.layout(tmp_path / "l", bad=Made([small().layers[0], layer]))
+    images.layout(tmp_path / "l", bad=Made([small().layers[0], layer]))
     cli = Cli(daemon)
     for said in (cli("image", "load", f"{tmp_path}/l"), cli("run", f"oci:{tmp_path}/l:bad", "x")):
         assert said.code == 125 and said.out == ""
@@ -62,7 +64,7 @@ def test_a_hostile_layer_is_refused_by_name_and_touches_nothing(
 def test_a_device_node_of_a_layer_reaches_no_container(daemon: Daemon, tmp_path: pathlib.Path) -> None:
     disk = entry("disk", tarfile.BLKTYPE, devmajor=8, mode=0o666)
     zero = entry("zero", tarfile.CHRTYPE, devmajor=1, devminor=5, mode=0o666)
-    imagerig.layout(tmp_path / "l", t=Made([imagerig.base_layer(), tar(disk, zero, ("after", b""))]))
+    images.layout(tmp_path / "l", t=Made([images.base_layer(), tar(disk, zero, ("after", b""))]))
     said = Cli(daemon)("run", "--rm", f"oci:{tmp_path}/l", "/bin/sh", "-c", "ls -d /disk /zero; ls /after")
     assert said.out == "/after\n"
     kinds = {stat.S_IFMT(path.lstat().st_mode) for path in (daemon.root / "images/layers").rglob("*")}
@@ -83,11 +85,11 @@ def test_a_configuration_that_cannot_run_is_told_and_holds_nothing(
     daemon: Daemon, tmp_path: pathlib.Path, config: dict[str, object], words: str
 ) -> None:
     made = small()
-    imagerig.layout(tmp_path / "l", bad=Made(made.layers, {**made.process, **config}))
+    images.layout(tmp_path / "l", bad=Made(made.layers, {**made.process, **config}))
     said = Cli(daemon)("run", f"oci:{tmp_path}/l")
     assert said.code in (125, 127) and words in said.err
     with daemon.client() as client:
-        until(lambda: not imagerig.holds(daemon), "something is held")
+        until(lambda: not images.holds(daemon), "something is held")
         check_store(daemon, client)
 
 
@@ -98,7 +100,7 @@ def test_an_image_that_no_list_could_show_is_refused_by_its_field(tmp_path: path
         ({"Healthcheck": check}, "Healthcheck.Retries"),
     ]
     for index, (process, words) in enumerate(bad):
-        imagerig.layout(tmp_path / str(index), bad=Made(small().layers, {**small().process, **process}))
+        images.layout(tmp_path / str(index), bad=Made(small().layers, {**small().process, **process}))
         with daemon.client() as client:
             with pytest.raises(BadImage, match=words):
                 client.create(on(f"oci:{tmp_path}/{index}"))
@@ -106,9 +108,9 @@ def test_an_image_that_no_list_could_show_is_refused_by_its_field(tmp_path: path
 
 
 def test_a_full_disk_refuses_an_image_and_the_next_smaller_one_runs(tmp_path: pathlib.Path) -> None:
-    imagerig.layout(tmp_path / "big", t=imagerig.plain())
-    imagerig.layout(tmp_path / "small", t=small())
-    with lives.directory() as base:
+    images.layout(tmp_path / "big", t=images.plain())
+    images.layout(tmp_path / "small", t=small())
+    with directory() as base:
         store = base / "r/images"
         store.mkdir(parents=True, mode=0o700)
         (base / "r").chmod(0o711)
@@ -130,7 +132,7 @@ def test_a_full_disk_refuses_an_image_and_the_next_smaller_one_runs(tmp_path: pa
                 check_store(daemon, client)
         finally:
             daemon.end()
-            until(lambda: not lives.processes_of(base), "processes")
+            until(lambda: not processes_of(base), "processes")
             subprocess.run(["umount", str(store)], check=True)
 
 
@@ -153,7 +155,7 @@ def test_a_pull_from_a_silent_registry_ends_with_the_daemon(daemon: Daemon, numb
     check(daemon)
 
 
-def test_a_client_that_goes_away_leaves_its_pull_to_the_end(daemon: Daemon, registry: imagerig.Registry) -> None:
+def test_a_client_that_goes_away_leaves_its_pull_to_the_end(daemon: Daemon, registry: images.Registry) -> None:
     registry.gate.clear()
     process = Cli(daemon).begin("run", "--rm", f"docker://{registry.host}/me/small:t1")
     until(lambda: skopeos_of(daemon), "no skopeo")
@@ -186,7 +188,7 @@ def test_a_file_that_never_ends_or_never_answers_is_no_image(daemon: Daemon, tmp
 def test_layers_are_unpacked_while_exits_are_told(daemon: Daemon, tmp_path: pathlib.Path) -> None:
     """A load of many files and containers that end meanwhile: every code right, every wait answered."""
     many = tar(*(folder(f"d{number}") for number in range(50)), *((f"d{n % 50}/f{n}", b"x") for n in range(8000)))
-    imagerig.layout(tmp_path / "l", t=Made([many]))
+    images.layout(tmp_path / "l", t=Made([many]))
     with daemon.client() as client, ThreadPoolExecutor(1) as pool:
         load = pool.submit(client.load_image, f"{tmp_path}/l")
         codes: list[int] = []

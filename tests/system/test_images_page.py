@@ -3,13 +3,9 @@
 import pathlib
 import re
 import subprocess
-from collections.abc import Iterator
 
-import pytest
-
-from tests.system.clirig import EXITCTL, SECONDS, Cli
-from tests.system.daemonrig import Daemon
-from tests.system.lives import daemon
+from tests.system.daemons import Daemon
+from tests.system.exitctl import EXITCTL, SECONDS, Cli
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/images.md"
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -19,12 +15,6 @@ DIFFERS = (  # from one machine and minute to the next
     (re.compile(r"[\d.]+ [KM]iB"), "SIZE"),
     (re.compile(r" +"), " "),
 )
-
-
-@pytest.fixture
-def up() -> Iterator[Daemon]:
-    with daemon() as made:
-        yield made
 
 
 def typed_and_printed() -> list[tuple[str, str]]:
@@ -43,8 +33,8 @@ def plain(text: str) -> str:
     return text
 
 
-def test_the_commands_of_the_page_print_what_it_says(up: Daemon, tmp_path: pathlib.Path) -> None:
-    environment = {**Cli(up).environment, "LC_ALL": "C.UTF-8"}
+def test_the_commands_of_the_page_print_what_it_says(daemon: Daemon, tmp_path: pathlib.Path) -> None:
+    environment = {**Cli(daemon).environment, "LC_ALL": "C.UTF-8"}
     environment["PATH"] = f"{pathlib.Path(EXITCTL).parent}:{environment['PATH']}"
     ids: dict[str, str] = {}
     for command, expected in typed_and_printed():

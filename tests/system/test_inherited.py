@@ -10,9 +10,11 @@ import pytest
 
 from shim import programs
 from supervisor.model.errors import ExitdError
-from tests.system import lives
-from tests.system.daemonrig import Daemon, remove_all, until
+from tests.system import daemons, lives
+from tests.system.daemons import Daemon, directory, remove_all
 from tests.system.lives import last_exit, up, word
+from tests.system.processes import processes_of
+from tests.system.waits import until
 
 NO_SIGCHLD = ("sh", "-c", "trap '' CHLD TERM INT HUP PIPE USR1; exec \"$@\"", "sh")
 BLOCKED = (
@@ -36,7 +38,7 @@ FEW_FILES = ("prlimit", "--nofile=16:")
 def test_whatever_a_daemon_inherits_exits_are_told_and_containers_inherit_nothing_of_it(
     wrapper: tuple[str, ...],
 ) -> None:
-    with lives.daemon(wrapper=wrapper) as daemon, daemon.client() as client:
+    with daemons.daemon(wrapper=wrapper) as daemon, daemon.client() as client:
         assert word(lives.run(client, "sh", "-c", "exit 7")[1]) == "exited 7"
         container = up(client)
         for name in ("init", "shim"):
@@ -55,7 +57,7 @@ def test_whatever_a_daemon_inherits_exits_are_told_and_containers_inherit_nothin
 
 
 def test_a_keeper_that_was_started_with_sigchld_ignored_still_tells_the_code() -> None:
-    with lives.directory() as base:
+    with directory() as base:
         daemon = Daemon(base, extra=("--keeper", "wait"))
         daemon.state.mkdir(mode=0o711)
         keeper = [str(programs.find("exitd-keeper")), "--state", str(daemon.state), "--stay"]
@@ -74,11 +76,11 @@ def test_a_keeper_that_was_started_with_sigchld_ignored_still_tells_the_code() -
             daemon.end()
             process.kill()
             process.wait()
-        until(lambda: not lives.processes_of(base), "processes")
+        until(lambda: not processes_of(base), "processes")
 
 
 def test_a_daemon_that_runs_out_of_descriptors_refuses_new_ones_and_keeps_the_old() -> None:
-    with lives.daemon(wrapper=("prlimit", "--nofile=96:96")) as daemon, daemon.client() as client:
+    with daemons.daemon(wrapper=("prlimit", "--nofile=96:96")) as daemon, daemon.client() as client:
         containers = [up(client, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exit 7") for _ in range(3)]
         try:
             for _ in range(60):

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from tests.system.isuladrig import Daemon
-from tests.system.shimrig import LIMIT_SECONDS, cgroup_directories, wait_readable
+from tests.system.isulad import Daemon
+from tests.system.processes import cgroup_directories
+from tests.system.waits import LIMIT_SECONDS, wait_readable
 
 CODES = [0, 1, 43, 129, 255]
 ORPHANS = 24

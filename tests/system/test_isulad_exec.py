@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.system import tinyroot
-from tests.system.daemonrig import SCALE
-from tests.system.isuladclient import command, outcome
-from tests.system.isuladrig import Daemon, Shim
-from tests.system.shimrig import cgroup_pids, end_process, wait_readable
+from tests.system.isulad import Daemon, Shim, command, outcome
+from tests.system.processes import cgroup_pids, end_process
+from tests.system.waits import SCALE, wait_readable
 
 BYTES = int(500_000_000 * SCALE)
 DETACHED = 12

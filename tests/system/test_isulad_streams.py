@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from tests.system import tinyroot
-from tests.system.daemonrig import SCALE
-from tests.system.isuladclient import Client, attach, attached
-from tests.system.isuladrig import Daemon, Shim
-from tests.system.shimrig import wait_readable
+from tests.system.isulad import Client, Daemon, Shim, attach, attached
+from tests.system.waits import SCALE, wait_readable
 
 COUNT = max(20_000, int(1_000_000 * SCALE))
 COUNTED = "".join(f"{n}\n" for n in range(1, COUNT + 1)).encode()

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from shim import launch, plan, programs
-from tests.system import podrig, shimrig
+from tests.system import pods
+from tests.system.keepers import Keeper, Node, Run
 from tests.system.kill_matrix.test_monitors import Call, calls, judge
-from tests.system.podrig import ALL, FILES, SHARED, Pod, namespace, namespace_descriptors
-from tests.system.shimrig import Keeper, Rig, Run
+from tests.system.pods import ALL, FILES, SHARED, Pod, namespace, namespace_descriptors
+from tests.system.processes import open_files
+from tests.system.waits import wait_readable
 
 SHIM = str(programs.find("exitd-shim"))
 UNNAMED_MAX, FDS_MAX = 9, 13  # of one request, without and with names of seats: shim/keeper/slots.c
@@ -22,14 +24,14 @@ LOOPBACK_UP = "0x9"  # IFF_UP and IFF_LOOPBACK
 
 
 @pytest.fixture(params=["runc", "crun"])
-def pod(rig: Rig, keeper: Keeper, request: pytest.FixtureRequest) -> Iterator[Pod]:
-    with podrig.pod(rig, keeper, request.param) as made:
+def pod(node: Node, keeper: Keeper, request: pytest.FixtureRequest) -> Iterator[Pod]:
+    with pods.pod(node, keeper, request.param) as made:
         yield made
 
 
 @pytest.fixture
-def runc_pod(rig: Rig, keeper: Keeper) -> Iterator[Pod]:
-    with podrig.pod(rig, keeper) as made:
+def runc_pod(node: Node, keeper: Keeper) -> Iterator[Pod]:
+    with pods.pod(node, keeper) as made:
         yield made
 
 
@@ -51,7 +53,7 @@ def test_a_member_is_in_the_namespaces_its_links_named_and_in_no_others(pod: Pod
     assert joined(pod, member) == set(kinds)
     for pid in (member.created.pid, member.shim_pid, pod.keeper.process.pid):
         assert namespace_descriptors(pid) == []
-    podrig.kill(member)
+    pods.kill(member)
     pod.finish(member)
 
 
@@ -59,7 +61,7 @@ def test_the_code_of_a_member_is_its_own_and_the_pause_goes_on(pod: Pod) -> None
     for code in (0, 43, 137):
         member = pod.member("member", ALL, "/bin/sh", "-c", f"exit {code}")
         member.start()
-        assert shimrig.wait_readable(member.shim_pidfd)
+        assert wait_readable(member.shim_pidfd)
         written = member.record()
         assert written is not None and (written.code, written.pid) == (code, member.created.pid)
         pod.finish(member)
@@ -73,7 +75,7 @@ def test_the_first_process_may_be_dead_before_its_namespaces_are_joined(pod: Pod
     member = pod.member("member", SHARED, "/bin/sleep", "1000")
     member.start()
     assert joined(pod, member) == set(SHARED)
-    podrig.kill(member)
+    pods.kill(member)
     pod.finish(member)
 
 
@@ -88,7 +90,7 @@ def test_a_pid_namespace_whose_first_process_is_dead_cannot_be_joined_and_the_ru
 def test_loopback_is_up_in_a_pods_own_network(pod: Pod) -> None:
     member = pod.member("member", SHARED, "/bin/cat", "/sys/class/net/lo/flags")
     member.start()
-    assert shimrig.wait_readable(member.shim_pidfd)
+    assert wait_readable(member.shim_pidfd)
     assert member.output() == f"{LOOPBACK_UP}\n".encode()
     pod.finish(member)
 
@@ -98,7 +100,7 @@ def test_whoever_execs_into_a_member_is_in_the_same_namespaces(pod: Pod) -> None
     member.start()
     told = member.runtime_command("exec", "member", "/bin/readlink", *(f"/proc/self/ns/{FILES[kind]}" for kind in ALL))
     assert told.stdout.decode().split() == [os.readlink(f"/proc/self/fd/{pod.fds[kind]}") for kind in ALL], told
-    podrig.kill(member)
+    pods.kill(member)
     pod.finish(member)
 
 
@@ -115,7 +117,7 @@ def test_what_an_earlier_run_left_in_a_links_place_is_replaced(runc_pod: Pod, ob
         OBSTACLES[obstacle](pathlib.Path(path))
     member = runc_pod.member("member", SHARED, "/bin/sleep", "1000")
     assert joined(runc_pod, member) == set(SHARED) and links_left(runc_pod, "member") == []
-    podrig.kill(member)
+    pods.kill(member)
     runc_pod.finish(member)
 
 
@@ -124,14 +126,14 @@ def begun(pod: Pod, create: str, joins: Sequence[str], sent: Sequence[int]) -> R
     run = pod.keeper.run_directory("member")
     (run.directory / "plan").write_bytes(plan.encode(plan.Plan("member", 1, (create,), (create,), join=tuple(joins))))
     pod.keeper.spawn(run, SHIM, adopt=False, joins=sent)
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     return run
 
 
 def refused(pod: Pod, joins: Sequence[str], sent: Sequence[int]) -> tuple[str, int]:
     """The stage at which it stopped, and the errno."""
-    called = pod.rig.directory / "called"
-    run = begun(pod, pod.rig.script(f": >{called}; exit 1"), joins, sent)
+    called = pod.node.directory / "called"
+    run = begun(pod, pod.node.script(f": >{called}; exit 1"), joins, sent)
     assert not called.exists(), "the runtime was called"
     pod.finish(run)
     return run.failed.stage, run.failed.errno
@@ -151,8 +153,8 @@ def test_without_what_the_plan_names_nothing_is_created(runc_pod: Pod) -> None:
 
 
 def test_a_create_that_fails_takes_its_links_away(pod: Pod) -> None:
-    looked = pod.rig.directory / "looked"
-    script = pod.rig.script(f"readlink {' '.join(path for path, _ in pod.links('member', SHARED))} >{looked}; exit 1")
+    looked = pod.node.directory / "looked"
+    script = pod.node.script(f"readlink {' '.join(path for path, _ in pod.links('member', SHARED))} >{looked}; exit 1")
     member = pod.member("member", SHARED, "/bin/true", create=script)
     assert member.failed.stage == "runtime"
     assert looked.read_text().split() == [f"/proc/{member.shim_pid}/fd/{seat}" for seat in (8, 9, 10)]
@@ -161,13 +163,13 @@ def test_a_create_that_fails_takes_its_links_away(pod: Pod) -> None:
 
 
 def test_the_runtime_inherits_no_namespace_and_what_the_plan_does_not_name_is_closed(runc_pod: Pod) -> None:
-    mine, parents = runc_pod.rig.directory / "mine", runc_pod.rig.directory / "parents"
-    script = runc_pod.rig.script(f"readlink /proc/$$/fd/* >{mine}; readlink /proc/$PPID/fd/* >{parents}; exit 1")
+    mine, parents = runc_pod.node.directory / "mine", runc_pod.node.directory / "parents"
+    script = runc_pod.node.script(f"readlink /proc/$$/fd/* >{mine}; readlink /proc/$PPID/fd/* >{parents}; exit 1")
     links = [path for path, _ in runc_pod.links("member", SHARED)]
     member = begun(runc_pod, script, links, [runc_pod.fds[kind] for kind in ALL])
     assert member.failed.stage == "runtime"
-    assert not [word for word in mine.read_text().split() if podrig.NAMESPACE.fullmatch(word)]
-    held = {word for word in parents.read_text().split() if podrig.NAMESPACE.fullmatch(word)}
+    assert not [word for word in mine.read_text().split() if pods.NAMESPACE.fullmatch(word)]
+    held = {word for word in parents.read_text().split() if pods.NAMESPACE.fullmatch(word)}
     assert held == {os.readlink(f"/proc/self/fd/{runc_pod.fds[kind]}") for kind in SHARED}
     runc_pod.finish(member)
 
@@ -182,26 +184,26 @@ def test_a_replacement_joins_nothing_whatever_it_is_given(runc_pod: Pod) -> None
     assert namespace_descriptors(member.shim_pid) == [] and links_left(runc_pod, "member") == []
     assert namespace_descriptors(keeper.process.pid) == []
     signal.pidfd_send_signal(member.created.pidfd, signal.SIGKILL)
-    assert shimrig.wait_readable(member.shim_pidfd)
+    assert wait_readable(member.shim_pidfd)
     keeper.settle()
     assert [entry.signal for entry in keeper.entries()] == [signal.SIGKILL]
     runc_pod.finish(member)
 
 
 @pytest.mark.parametrize("count", [0, 2, 3, 4, UNNAMED_MAX + 1, FDS_MAX, FDS_MAX + 1, FDS_MAX + 8])
-def test_a_request_with_another_number_of_descriptors_is_refused(rig: Rig, keeper: Keeper, count: int) -> None:
-    files, number = shimrig.open_files(keeper.process.pid), errno.EMSGSIZE if count > FDS_MAX else errno.EINVAL
+def test_a_request_with_another_number_of_descriptors_is_refused(node: Node, keeper: Keeper, count: int) -> None:
+    files, number = open_files(keeper.process.pid), errno.EMSGSIZE if count > FDS_MAX else errno.EINVAL
     for program in ("/nowhere/exitd-shim", SHIM):
         assert asked(keeper, program, count) == number
-    assert shimrig.open_files(keeper.process.pid) == files
+    assert open_files(keeper.process.pid) == files
     assert keeper.ask("exitd-list", ("at", 0)).kind == "exitd-ok"
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 7, 8, 9])
-def test_the_descriptors_of_a_refused_spawn_are_closed_by_the_keeper(rig: Rig, keeper: Keeper, count: int) -> None:
-    files = shimrig.open_files(keeper.process.pid)
+def test_the_descriptors_of_a_refused_spawn_are_closed_by_the_keeper(node: Node, keeper: Keeper, count: int) -> None:
+    files = open_files(keeper.process.pid)
     assert asked(keeper, "/nowhere/exitd-shim", count) == errno.ENOENT
-    assert shimrig.open_files(keeper.process.pid) == files
+    assert open_files(keeper.process.pid) == files
 
 
 def asked(keeper: Keeper, program: str, count: int) -> int:
@@ -216,22 +218,22 @@ def asked(keeper: Keeper, program: str, count: int) -> int:
 
 def test_a_known_run_is_refused_with_all_its_descriptors(runc_pod: Pod) -> None:
     keeper = runc_pod.keeper
-    files = shimrig.open_files(keeper.process.pid)
+    files = open_files(keeper.process.pid)
     request = launch.spawn_request("pause", 1, "", str(keeper.last.directory), SHIM, adopt=False)
     assert keeper.socket is not None
     with open("/proc/self/ns/net") as file, pytest.raises(launch.KeeperRefused) as caught:
         launch.ask(keeper.socket, request, [file.fileno()] * UNNAMED_MAX)
     assert caught.value.number == errno.EEXIST
     keeper.settle()
-    assert shimrig.open_files(keeper.process.pid) == files
+    assert open_files(keeper.process.pid) == files
 
 
 def around_the_join(pod: Pod) -> list[Call]:
     """A shim's calls from the one that first touches a namespace's seat until `created` has been said."""
-    trace = pod.rig.directory / "trace"
-    member = pod.member("trace", SHARED, "/bin/true", shim=pod.rig.traced_shim("-o", str(trace)))
+    trace = pod.node.directory / "trace"
+    member = pod.member("trace", SHARED, "/bin/true", shim=pod.node.traced_shim("-o", str(trace)))
     member.start()
-    assert shimrig.wait_readable(member.shim_pidfd)
+    assert wait_readable(member.shim_pidfd)
     pod.finish(member)
     found = calls(trace)
     touched = [i for i, (_, line) in enumerate(found) if re.match(r"\w+\((8|9|10)[,)]", line)]
@@ -246,11 +248,11 @@ def test_a_shim_killed_at_any_call_around_the_join_leaves_dead_links_and_loses_n
     links = [path for path, _ in runc_pod.links("member", SHARED)]
     bundle, joins = runc_pod.bundle("member", SHARED, "/bin/sh", "-c", "exit 43"), runc_pod.links("member", SHARED)
     found = around_the_join(runc_pod)
-    files = shimrig.open_files(keeper.process.pid).keys()
+    files = open_files(keeper.process.pid).keys()
     for call in found:
-        shim = runc_pod.rig.traced_shim(*call.inject("KILL"))
+        shim = runc_pod.node.traced_shim(*call.inject("KILL"))
         member = keeper.make("member", bundle, shim=shim, joins=joins, drain_ms=50)
-        assert shimrig.wait_readable(member.shim_pidfd), call
+        assert wait_readable(member.shim_pidfd), call
         assert not any(map(os.path.exists, links)), call  # they may be there, and then lead nowhere
         left = sum(map(os.path.lexists, links))
         if isinstance(member.status, launch.Created):
@@ -260,7 +262,7 @@ def test_a_shim_killed_at_any_call_around_the_join_leaves_dead_links_and_loses_n
         results[f"{left} links, {'created' if member.status else 'not created'}"] += 1
         runc_pod.finish(member)
         assert namespace_descriptors(keeper.process.pid) == [] and keeper.entries() == [], call
-        assert shimrig.open_files(keeper.process.pid).keys() == files, call
+        assert open_files(keeper.process.pid).keys() == files, call
     print(len(found), dict(results))
     assert {f"{count} links, not created" for count in range(4)} <= results.keys()
     assert results["0 links, created"] > 0

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from tests.system import lives
-from tests.system.clirig import Cli
+from tests.system.daemons import daemon
+from tests.system.exitctl import Cli
 
 SOCKETS = "/run/systemd/journal"
 OWN_JOURNAL = f'mount -t tmpfs none /run && mkdir -p {SOCKETS} && mount --bind "$0" {SOCKETS} && exec "$@"'
@@ -30,7 +30,7 @@ def fields_of(message: bytes) -> dict[str, str]:
 def test_both_streams_come_to_the_journal_under_the_containers_name_and_logs_says_where_to_look(
     journal: socket.socket, tmp_path: pathlib.Path
 ) -> None:
-    with lives.daemon(wrapper=("unshare", "--mount", "sh", "-c", OWN_JOURNAL, str(tmp_path))) as made:
+    with daemon(wrapper=("unshare", "--mount", "sh", "-c", OWN_JOURNAL, str(tmp_path))) as made:
         cli = Cli(made)
         said = cli.run("--name", "web", "--log-driver", "journald", "sh", "-c", "echo out; echo err >&2")
         assert (said.code, said.out, said.err) == (0, "out\n", "err\n")

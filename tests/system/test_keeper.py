@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shim import fields, journal, launch, programs
-from tests.system import shimrig
-from tests.system.daemonrig import children_of
-from tests.system.shimrig import Keeper, Rig
-from tests.system.streamrig import finish
+from tests.system.keepers import Keeper, Node
+from tests.system.processes import cgroup_pids, children_of, empty_cgroup, end_process, open_files
+from tests.system.streams import finish
+from tests.system.waits import LIMIT_SECONDS, wait_readable
 
 CLIENTS_MAX, FDS_MAX = 512, 13
 
@@ -31,7 +31,7 @@ def upgrade(keeper: Keeper) -> None:
     """SIGHUP, and the end of the connection that the old program had."""
     assert keeper.socket is not None
     keeper.process.send_signal(signal.SIGHUP)
-    keeper.socket.settimeout(shimrig.LIMIT_SECONDS)
+    keeper.socket.settimeout(LIMIT_SECONDS)
     with contextlib.suppress(ConnectionError):
         assert keeper.socket.recv(1) == b""
     reconnect(keeper)
@@ -41,20 +41,20 @@ def hello(keeper: Keeper) -> fields.Message:
     return keeper.ask("exitd-hello")
 
 
-def test_an_upgrade_keeps_pid_table_journal_output_and_every_exit(rig: Rig, keeper: Keeper) -> None:
-    bundle = rig.bundle("/bin/sh", "-c", "head -c 200000 /dev/zero; echo end; exit 43")
+def test_an_upgrade_keeps_pid_table_journal_output_and_every_exit(node: Node, keeper: Keeper) -> None:
+    bundle = node.bundle("/bin/sh", "-c", "head -c 200000 /dev/zero; echo end; exit 43")
     runs = [keeper.make(f"box{i}", bundle) for i in range(3)]
     journalled, orphan, ordinary = runs
     journalled.kill_shim()
     keeper.spawn(journalled, str(programs.find("exitd-shim")), adopt=True)
     journalled.start()
-    assert journalled.ended() and shimrig.wait_readable(journalled.shim_pidfd)
+    assert journalled.ended() and wait_readable(journalled.shim_pidfd)
     keeper.settle()
-    before, files = hello(keeper), shimrig.open_files(keeper.process.pid)
+    before, files = hello(keeper), open_files(keeper.process.pid)
     for _ in range(2):
         upgrade(keeper)
     assert hello(keeper) == before and before.number("runs") == 3
-    after = shimrig.open_files(keeper.process.pid)
+    after = open_files(keeper.process.pid)
     assert sorted(link for link in after.values() if "pipe" in link) == sorted(
         link for link in files.values() if "pipe" in link
     )
@@ -65,39 +65,39 @@ def test_an_upgrade_keeps_pid_table_journal_output_and_every_exit(rig: Rig, keep
     keeper.spawn(orphan, str(programs.find("exitd-shim")), adopt=True)
     ordinary.start()
     for run in (orphan, ordinary):
-        assert run.ended() and shimrig.wait_readable(run.shim_pidfd)
+        assert run.ended() and wait_readable(run.shim_pidfd)
         assert run.output() == bytes(200_000) + b"end\n"
     keeper.settle()
     assert sorted((entry.id, entry.code) for entry in keeper.entries()) == [("box0", 43), ("box1", 43)]
     written = ordinary.record()
     assert written is not None and written.code == 43
-    finish(rig, keeper, *runs)
+    finish(node, keeper, *runs)
 
 
-def test_an_upgrade_to_a_program_that_cannot_be_executed_changes_nothing(rig: Rig) -> None:
-    program = rig.directory / "exitd-keeper"
+def test_an_upgrade_to_a_program_that_cannot_be_executed_changes_nothing(node: Node) -> None:
+    program = node.directory / "exitd-keeper"
     program.write_bytes(programs.find("exitd-keeper").read_bytes())
     program.chmod(0o755)
-    keeper = Keeper(rig.state, ("/bin/sh", "-c", f'shift; exec {program} "$@"', "sh"))
+    keeper = Keeper(node.state, ("/bin/sh", "-c", f'shift; exec {program} "$@"', "sh"))
     assert keeper.connect()
     program.unlink()
     program.write_text("no program")
     program.chmod(0o755)
     keeper.process.send_signal(signal.SIGHUP)
-    run = keeper.make("box", rig.bundle("/bin/sh", "-c", "exit 43"))
+    run = keeper.make("box", node.bundle("/bin/sh", "-c", "exit 43"))
     run.kill_shim()
     run.start()
     assert run.ended()
     keeper.settle()
     assert [entry.code for entry in keeper.entries()] == [43]
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
     keeper.close()
 
 
 def test_an_exit_stays_in_the_journal_until_it_is_acknowledged_and_its_slot_is_used_again(
-    rig: Rig, keeper: Keeper
+    node: Node, keeper: Keeper
 ) -> None:
-    bundle = rig.bundle("/bin/sh", "-c", "exit 43")
+    bundle = node.bundle("/bin/sh", "-c", "exit 43")
     path = pathlib.Path(hello(keeper).get("journal"))
     size = path.stat().st_size
     for number in range(4):
@@ -108,42 +108,42 @@ def test_an_exit_stays_in_the_journal_until_it_is_acknowledged_and_its_slot_is_u
         keeper.settle()
         assert len(keeper.entries()) == 1
         assert journal.read(path.read_bytes()).pid == keeper.process.pid
-        finish(rig, keeper, run)
+        finish(node, keeper, run)
         keeper.acknowledge(run.id)  # a second time is no error
     assert path.stat().st_size == size
 
 
-def test_a_watcher_hears_of_a_new_entry(rig: Rig, keeper: Keeper) -> None:
+def test_a_watcher_hears_of_a_new_entry(node: Node, keeper: Keeper) -> None:
     with launch.connect(str(keeper.state)) as watcher:
         launch.ask(watcher, fields.encode("exitd-hello", []), [])
-        run = keeper.make("box", rig.bundle("/bin/sh", "-c", "exit 43"))
+        run = keeper.make("box", node.bundle("/bin/sh", "-c", "exit 43"))
         run.kill_shim()
         run.start()
-        assert shimrig.wait_readable(watcher.fileno())
+        assert wait_readable(watcher.fileno())
         assert fields.decode(watcher.recv(100)).kind == "exitd-news"
     assert [entry.code for entry in keeper.entries()] == [43]
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
 
 
-def test_a_run_that_is_known_is_not_spawned_twice(rig: Rig, keeper: Keeper) -> None:
-    run = keeper.make("box", rig.bundle("/bin/true"))
+def test_a_run_that_is_known_is_not_spawned_twice(node: Node, keeper: Keeper) -> None:
+    run = keeper.make("box", node.bundle("/bin/true"))
     request = launch.spawn_request("box", 1, "", str(run.directory), str(programs.find("exitd-shim")), adopt=False)
     with open("/dev/null") as file, pytest.raises(launch.KeeperRefused) as caught:
         assert keeper.socket is not None
         launch.ask(keeper.socket, request, [file.fileno()])
     assert caught.value.number == 17
     run.start()
-    assert shimrig.wait_readable(run.shim_pidfd)
-    finish(rig, keeper, run)
+    assert wait_readable(run.shim_pidfd)
+    finish(node, keeper, run)
 
 
-def test_a_shim_that_cannot_be_executed_leaves_nothing_in_the_table(rig: Rig, keeper: Keeper) -> None:
-    files = shimrig.open_files(keeper.process.pid)
+def test_a_shim_that_cannot_be_executed_leaves_nothing_in_the_table(node: Node, keeper: Keeper) -> None:
+    files = open_files(keeper.process.pid)
     with pytest.raises(launch.KeeperRefused) as caught:
-        keeper.make("box", rig.bundle("/bin/true"), shim="/nowhere/exitd-shim")
+        keeper.make("box", node.bundle("/bin/true"), shim="/nowhere/exitd-shim")
     assert caught.value.number == 2
     assert keeper.ask("exitd-list", ("at", 0)).kind == "exitd-ok"
-    assert shimrig.open_files(keeper.process.pid) == files
+    assert open_files(keeper.process.pid) == files
     keeper.last.clean()
 
 
@@ -161,8 +161,8 @@ REQUESTS = st.builds(
 )
 
 
-def test_no_request_crashes_the_keeper_whatever_its_bytes_and_descriptors(rig: Rig, keeper: Keeper) -> None:
-    files = shimrig.open_files(keeper.process.pid).keys()
+def test_no_request_crashes_the_keeper_whatever_its_bytes_and_descriptors(node: Node, keeper: Keeper) -> None:
+    files = open_files(keeper.process.pid).keys()
 
     @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.binary(min_size=1, max_size=300) | REQUESTS, st.integers(0, FDS_MAX + 3))
@@ -178,22 +178,22 @@ def test_no_request_crashes_the_keeper_whatever_its_bytes_and_descriptors(rig: R
         keeper.acknowledge(f"box{number}")
     assert keeper.alive
     # A connection that was closed is noticed before the next request is answered.
-    assert shimrig.open_files(keeper.process.pid).keys() <= files | {max(files) + 1}
+    assert open_files(keeper.process.pid).keys() <= files | {max(files) + 1}
 
 
 def test_a_message_beyond_the_limit_is_refused_and_its_descriptors_are_closed(keeper: Keeper) -> None:
-    files = shimrig.open_files(keeper.process.pid)
+    files = open_files(keeper.process.pid)
     long = fields.encode("exitd-hello", [("x", "y" * 9000)])
     with open("/dev/null") as file, pytest.raises(launch.KeeperRefused):
         assert keeper.socket is not None
         launch.ask(keeper.socket, long, [file.fileno()])
     keeper.settle()
-    assert shimrig.open_files(keeper.process.pid) == files
+    assert open_files(keeper.process.pid) == files
 
 
-def test_a_client_that_never_reads_is_dropped_and_the_others_are_served(rig: Rig, keeper: Keeper) -> None:
+def test_a_client_that_never_reads_is_dropped_and_the_others_are_served(node: Node, keeper: Keeper) -> None:
     with launch.connect(str(keeper.state)) as deaf:
-        deaf.settimeout(shimrig.LIMIT_SECONDS)
+        deaf.settimeout(LIMIT_SECONDS)
         with pytest.raises(OSError):
             for _ in range(100_000):
                 deaf.send(fields.encode("exitd-list", []))
@@ -201,7 +201,7 @@ def test_a_client_that_never_reads_is_dropped_and_the_others_are_served(rig: Rig
     assert keeper.alive
 
 
-def test_requests_of_a_connection_that_was_closed_are_dropped(rig: Rig, keeper: Keeper) -> None:
+def test_requests_of_a_connection_that_was_closed_are_dropped(node: Node, keeper: Keeper) -> None:
     with launch.connect(str(keeper.state)) as client:
         launch.ask(client, fields.encode("exitd-list", []), [])
         keeper.process.send_signal(signal.SIGSTOP)
@@ -216,7 +216,7 @@ def test_requests_of_a_connection_that_was_closed_are_dropped(rig: Rig, keeper: 
 
 
 def test_600_clients_are_all_served_when_it_is_their_turn(keeper: Keeper) -> None:
-    clients = [launch.connect(str(keeper.state), shimrig.LIMIT_SECONDS) for _ in range(600)]
+    clients = [launch.connect(str(keeper.state), LIMIT_SECONDS) for _ in range(600)]
     question = fields.encode("exitd-list", [("at", 0)])
     for client in clients[: CLIENTS_MAX - 1]:
         assert launch.ask(client, question, [])[0].kind == "exitd-ok"
@@ -228,9 +228,9 @@ def test_600_clients_are_all_served_when_it_is_their_turn(keeper: Keeper) -> Non
     keeper.settle()
 
 
-def test_a_keeper_without_descriptors_refuses_but_loses_no_exit(rig: Rig) -> None:
-    keeper = rig.keeper()
-    bundle = rig.bundle("/bin/sh", "-c", "exit 43")
+def test_a_keeper_without_descriptors_refuses_but_loses_no_exit(node: Node) -> None:
+    keeper = node.keeper()
+    bundle = node.bundle("/bin/sh", "-c", "exit 43")
     run = keeper.make("box", bundle)
     run.kill_shim()
     before = resource.prlimit(keeper.process.pid, resource.RLIMIT_NOFILE)
@@ -239,7 +239,7 @@ def test_a_keeper_without_descriptors_refuses_but_loses_no_exit(rig: Rig) -> Non
     for client in crowd:
         with contextlib.suppress(OSError):
             launch.ask(client, fields.encode("exitd-list", []), [])
-    assert len(shimrig.open_files(keeper.process.pid)) == 40
+    assert len(open_files(keeper.process.pid)) == 40
     with pytest.raises(launch.KeeperRefused):
         keeper.make("second", bundle)
     keeper.last.clean()
@@ -253,30 +253,30 @@ def test_a_keeper_without_descriptors_refuses_but_loses_no_exit(rig: Rig) -> Non
     keeper.settle()
     third = keeper.make("third", bundle)
     third.start()
-    assert shimrig.wait_readable(third.shim_pidfd)
-    finish(rig, keeper, run, third)
+    assert wait_readable(third.shim_pidfd)
+    finish(node, keeper, run, third)
     keeper.close()
 
 
-def test_a_second_keeper_for_the_same_directory_ends_with_4(rig: Rig, keeper: Keeper) -> None:
-    command = [str(programs.find("exitd-keeper")), "--state", str(rig.state), "--stay"]
-    assert subprocess.run(command, timeout=shimrig.LIMIT_SECONDS).returncode == 4
+def test_a_second_keeper_for_the_same_directory_ends_with_4(node: Node, keeper: Keeper) -> None:
+    command = [str(programs.find("exitd-keeper")), "--state", str(node.state), "--stay"]
+    assert subprocess.run(command, timeout=LIMIT_SECONDS).returncode == 4
     assert hello(keeper).number("pid") == keeper.process.pid
 
 
 @pytest.mark.parametrize("words", [[], ["--state"], ["--state", "relative"], ["--what"], ["--state", "/" + "x" * 70]])
 def test_a_keeper_called_wrongly_ends_with_3(words: list[str]) -> None:
-    done = subprocess.run([programs.find("exitd-keeper"), *words], timeout=shimrig.LIMIT_SECONDS)
+    done = subprocess.run([programs.find("exitd-keeper"), *words], timeout=LIMIT_SECONDS)
     assert done.returncode == 3
 
 
-def test_a_keeper_ends_by_itself_when_nothing_is_left_to_keep_and_not_with_an_exit_in_its_journal(rig: Rig) -> None:
-    bundle = rig.bundle("/bin/sh", "-c", "exit 43")
-    full, empty = rig.keeper(stay=False), Keeper(rig.directory / "t", stay=False)
+def test_a_keeper_ends_by_itself_when_nothing_is_left_to_keep_and_not_with_an_exit_in_its_journal(node: Node) -> None:
+    bundle = node.bundle("/bin/sh", "-c", "exit 43")
+    full, empty = node.keeper(stay=False), Keeper(node.directory / "t", stay=False)
     assert empty.connect()
     runs, pidfds = [], []
     for keeper in (full, empty):
-        assert keeper.process.wait(shimrig.LIMIT_SECONDS) == 0
+        assert keeper.process.wait(LIMIT_SECONDS) == 0
         pidfds.append(os.pidfd_open(hello(keeper).number("pid")))
         run = keeper.make("box", bundle)
         run.kill_shim()
@@ -284,26 +284,26 @@ def test_a_keeper_ends_by_itself_when_nothing_is_left_to_keep_and_not_with_an_ex
         assert run.ended()
         keeper.settle()
         runs.append(run)
-    finish(rig, empty, runs[1])
+    finish(node, empty, runs[1])
     full.close()
-    assert not shimrig.wait_readable(pidfds[1], 0.1)
+    assert not wait_readable(pidfds[1], 0.1)
     empty.close()
-    assert shimrig.wait_readable(pidfds[1], 15)
+    assert wait_readable(pidfds[1], 15)
     assert {path.name for path in empty.state.iterdir()} == {"c", "keeper.lock"}
-    assert not shimrig.wait_readable(pidfds[0], 0.5)
+    assert not wait_readable(pidfds[0], 0.5)
     full.socket = launch.connect(str(full.state))
-    finish(rig, full, runs[0])
+    finish(node, full, runs[0])
     signal.pidfd_send_signal(pidfds[0], signal.SIGKILL)
     for pidfd in pidfds:
-        assert shimrig.wait_readable(pidfd)
+        assert wait_readable(pidfd)
         os.close(pidfd)
     full.close()
 
 
-def test_another_user_is_refused(rig: Rig, keeper: Keeper) -> None:
-    rig.directory.chmod(0o755)
-    rig.state.chmod(0o755)
-    (rig.state / "keeper.sock").chmod(0o777)
+def test_another_user_is_refused(node: Node, keeper: Keeper) -> None:
+    node.directory.chmod(0o755)
+    node.state.chmod(0o755)
+    (node.state / "keeper.sock").chmod(0o777)
     script = (
         "import os, socket, sys; os.setgid(65534); os.setuid(65534)\n"
         "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.settimeout(10); s.connect(sys.argv[1])\n"
@@ -311,57 +311,57 @@ def test_another_user_is_refused(rig: Rig, keeper: Keeper) -> None:
         "except ConnectionError: sys.exit(0)\n"
     )
     # The system's Python: the one of the tests may lie in a directory that others cannot enter.
-    words = ["/usr/bin/python3", "-I", "-c", script, str(rig.state / "keeper.sock")]
-    assert subprocess.run(words, timeout=shimrig.LIMIT_SECONDS).returncode == 0
+    words = ["/usr/bin/python3", "-I", "-c", script, str(node.state / "keeper.sock")]
+    assert subprocess.run(words, timeout=LIMIT_SECONDS).returncode == 0
     assert hello(keeper).number("pid") == keeper.process.pid
 
 
-def test_a_killed_keepers_shims_live_on_and_a_new_keeper_takes_its_place(rig: Rig) -> None:
-    first = rig.keeper()
-    run = first.make("box", rig.bundle("/bin/sh", "-c", "echo out; exit 43"))
+def test_a_killed_keepers_shims_live_on_and_a_new_keeper_takes_its_place(node: Node) -> None:
+    first = node.keeper()
+    run = first.make("box", node.bundle("/bin/sh", "-c", "echo out; exit 43"))
     first.process.kill()
-    first.process.wait(shimrig.LIMIT_SECONDS)
-    assert (rig.state / "keeper.sock").is_socket()
-    second = rig.keeper()
+    first.process.wait(LIMIT_SECONDS)
+    assert (node.state / "keeper.sock").is_socket()
+    second = node.keeper()
     assert hello(second).number("runs") == 0
-    assert not shimrig.wait_readable(run.shim_pidfd, 0)
+    assert not wait_readable(run.shim_pidfd, 0)
     run.start()
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     written = run.record()
     assert written is not None and written.code == 43
     assert run.output() == b"out\n"
     run.clean()
-    shimrig.empty_cgroup(rig.cgroup)
-    assert len(list(rig.state.glob("keeper-*.journal"))) == 2
+    empty_cgroup(node.cgroup)
+    assert len(list(node.state.glob("keeper-*.journal"))) == 2
     first.close()
     second.close()
 
 
-def test_a_shim_on_a_stopped_keeper_goes_on_without_it(rig: Rig, keeper: Keeper) -> None:
+def test_a_shim_on_a_stopped_keeper_goes_on_without_it(node: Node, keeper: Keeper) -> None:
     answered = f'until grep -q "^State:.S" /proc/{keeper.process.pid}/status; do :; done'  # and asleep again
-    trap = rig.script(f'{answered}\nkill -STOP {keeper.process.pid}\nexec runc "$@"')
-    run = keeper.make("box", rig.bundle("/bin/sh", "-c", "exit 43"), create=trap)
+    trap = node.script(f'{answered}\nkill -STOP {keeper.process.pid}\nexec runc "$@"')
+    run = keeper.make("box", node.bundle("/bin/sh", "-c", "exit 43"), create=trap)
     assert not run.created.keeper_knows
     run.start()
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     keeper.process.send_signal(signal.SIGCONT)
     keeper.settle()
     written = run.record()
     assert written is not None and written.code == 43
     assert keeper.entries() == []
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
 
 
-def test_an_orphan_that_nobody_registered_is_reaped_without_an_entry(rig: Rig, keeper: Keeper) -> None:
+def test_an_orphan_that_nobody_registered_is_reaped_without_an_entry(node: Node, keeper: Keeper) -> None:
     script = "setsid sleep 1000 & exec sleep 1000"
-    run = keeper.make("box", rig.bundle("/bin/sh", "-c", script, host_pids=True))
+    run = keeper.make("box", node.bundle("/bin/sh", "-c", script, host_pids=True))
     run.start()
     run.kill_shim()
     keeper.settle()
     assert run.created.pid in children_of(keeper.process.pid)
-    for pid in shimrig.cgroup_pids(rig.cgroup):
-        shimrig.end_process(pid)
+    for pid in cgroup_pids(node.cgroup):
+        end_process(pid)
     keeper.settle()
     assert children_of(keeper.process.pid) == []
     assert [entry.signal for entry in keeper.entries()] == [signal.SIGKILL]
-    finish(rig, keeper, run)
+    finish(node, keeper, run)

@@ -19,11 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shim import fields, launch, native
-from tests.system import shimrig
-from tests.system.daemonrig import children_of, until
-from tests.system.shimrig import Keeper, Rig
+from tests.system import keepers
+from tests.system.keepers import Keeper, Node
+from tests.system.processes import children_of, kernel_tells, open_files, wait_state
 from tests.system.test_faults import failing
 from tests.system.test_keeper import reconnect, upgrade
+from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
 SEATS, KEPT = range(3, 16), (4, 5, 13, 14, 15)
 IN_WRITE = 13
@@ -37,7 +38,7 @@ STAYS = "exec sleep 1000"
 class Box:
     """A run of which the keeper knows, whatever its shim does. `files` are what the shim's seats are filled with."""
 
-    rig: Rig
+    node: Node
     keeper: Keeper
     directory: pathlib.Path
     files: dict[int, int] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class Box:
 
     def stand_in(self, script: str) -> str:
         """The path of a script for bash: other shells' own descriptors may lie in a seat."""
-        path = self.rig.directory / f"script{next(shimrig.NUMBERS)}"
+        path = self.node.directory / f"script{next(keepers.NUMBERS)}"
         path.write_text(f"#!/bin/bash\n{script}\n")
         path.chmod(0o755)
         return str(path)
@@ -85,11 +86,11 @@ class Box:
     def held(self) -> int:
         """How many descriptors the keeper has open."""
         self.keeper.settle()
-        return len(shimrig.open_files(self.keeper.process.pid))
+        return len(open_files(self.keeper.process.pid))
 
 
 def ended(pidfd: int) -> None:
-    assert shimrig.wait_readable(pidfd)
+    assert wait_readable(pidfd)
     os.close(pidfd)
 
 
@@ -105,9 +106,9 @@ def link(fd: int) -> str:
 
 @pytest.fixture
 def box() -> Iterator[Box]:
-    with shimrig.rig() as rig:
-        keeper = rig.keeper()
-        made = Box(rig, keeper, rig.directory / "run")
+    with keepers.node() as node:
+        keeper = node.keeper()
+        made = Box(node, keeper, node.directory / "run")
         made.directory.mkdir()
         try:
             for seats in ((4, 6), (5, 7), (12, 13), (14, 15)):
@@ -224,7 +225,7 @@ def test_exitd_has_copies_of_all_that_a_replacement_needs_but_the_input_and_anot
             seat: link(box.files[seat]) for seat in KEPT if seat != IN_WRITE
         }
         box.keeper.close()
-        box.keeper = box.rig.keeper()
+        box.keeper = box.node.keeper()
         expected = {seat: link(box.files[seat]) for seat in (3, *copies)}
         assert box.listed({3: box.files[3], **copies}, adopt=True) == expected
         assert box.listed({3: box.files[3]}, adopt=True) == expected  # it keeps them
@@ -254,10 +255,10 @@ def test_input_stays_open_when_the_shim_is_killed_until_the_keepers_copy_is_rele
     shim = box.begin(STAYS, seats)
     os.close(box.files.pop(13))
     killed(shim)
-    assert not shimrig.wait_readable(container, 0.05)
+    assert not wait_readable(container, 0.05)
     ended(box.begin("echo more >&13", {3: seats[3]}, adopt=True))
     assert os.read(container, 100) == b"more\n"
-    assert not shimrig.wait_readable(container, 0.05)
+    assert not wait_readable(container, 0.05)
     for _ in range(2):
         assert box.ask("exitd-release", ("seat", 13)).kind == "exitd-ok"
         assert os.read(container, 100) == b""
@@ -327,7 +328,7 @@ def test_a_terminal_goes_on_when_its_shim_is_killed_and_is_hung_up_when_the_run_
         assert line(said) == b"read hello\n"
         assert process.poll() is None
         box.keeper.acknowledge("box")
-        assert process.wait(shimrig.LIMIT_SECONDS) == -signal.SIGHUP
+        assert process.wait(LIMIT_SECONDS) == -signal.SIGHUP
     os.close(said)
     assert box.held() == before
 
@@ -366,9 +367,9 @@ def test_a_run_that_registers_anew_is_known_with_all_that_its_shim_has_and_again
 def test_an_input_that_is_not_named_any_more_is_given_up(box: Box) -> None:
     anew(box, *KEPT)
     os.close(box.files.pop(13))
-    assert not shimrig.wait_readable(box.files[12], 0.05)
+    assert not wait_readable(box.files[12], 0.05)
     anew(box, 4, 5, 14, 15)
-    assert shimrig.wait_readable(box.files[12])
+    assert wait_readable(box.files[12])
     box.keeper.acknowledge("box")
 
 
@@ -416,10 +417,10 @@ def test_a_stray_is_not_taken_for_the_program_of_a_pump(box: Box) -> None:
 
 
 @pytest.mark.parametrize("limit", [12, 18])
-def test_a_keeper_without_descriptors_refuses_to_take_over_and_knows_nothing(rig: Rig, limit: int) -> None:
+def test_a_keeper_without_descriptors_refuses_to_take_over_and_knows_nothing(node: Node, limit: int) -> None:
     """12: there is no room for what comes with the message; 18: none where it is to lie."""
-    keeper = rig.keeper("/bin/sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh")
-    box = Box(rig, keeper, rig.directory / "run")
+    keeper = node.keeper("/bin/sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh")
+    box = Box(node, keeper, node.directory / "run")
     before = box.held()
     with contextlib.ExitStack() as stack:
         stack.callback(keeper.close)
@@ -472,9 +473,9 @@ def test_how_a_strangers_child_ends_is_journalled_once_it_is_reaped_where_the_ke
     assert box.held() == before + 1
     upgrade(box.keeper)
     assert box.held() == before + 1
-    process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
+    process.communicate(b"go\n", timeout=LIMIT_SECONDS)
     until(lambda: box.held() == before, "the keeper still holds a pidfd")
-    if not shimrig.kernel_tells():
+    if not kernel_tells():
         assert not box.keeper.entries()
         return
     (entry,) = box.keeper.entries()
@@ -491,12 +492,12 @@ def test_the_code_that_is_journalled_is_that_of_wait_also_where_the_leader_leave
 ) -> None:
     """For the pidfd the kernel keeps the leader's own code where the leader is the last to go. Its zombie shows the
     true one. Who is the last is luck: it is tried until the pidfd was wrong a few times."""
-    if not shimrig.kernel_tells():
+    if not kernel_tells():
         return
     program, lost = str(tmp_path / "leaver"), 0
     source = pathlib.Path(__file__).with_name("leaver.c")
     words = ["cc", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-o", program, str(source)]
-    subprocess.run(words, check=True, timeout=shimrig.LIMIT_SECONDS)
+    subprocess.run(words, check=True, timeout=LIMIT_SECONDS)
     for number in range(RACES):
         process = stranger(box, f"exec {program} {number * 37 % 3000}")
         pidfd, before = os.pidfd_open(process.pid), box.held()
@@ -508,7 +509,7 @@ def test_the_code_that_is_journalled_is_that_of_wait_also_where_the_leader_leave
             written.write(b"go\n")
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         box.keeper.settle()
-        code = process.wait(shimrig.LIMIT_SECONDS)
+        code = process.wait(LIMIT_SECONDS)
         until(lambda: box.held() < before, "the keeper still holds a pidfd")  # noqa: B023
         is_wrong = native.pidfd_exit_status(pidfd) != code << 8
         os.close(pidfd)
@@ -527,15 +528,15 @@ def test_a_strangers_zombie_is_no_end_yet_and_wakes_nobody(box: Box) -> None:
     box.keeper.settle()
     assert not box.keeper.entries()
     pidfd = os.pidfd_open(box.keeper.process.pid)
-    assert shimrig.wait_state(box.keeper.process.pid, pidfd, "S")
+    assert wait_state(box.keeper.process.pid, pidfd, "S")
     os.close(pidfd)
-    process.wait(shimrig.LIMIT_SECONDS)
+    process.wait(LIMIT_SECONDS)
     box.keeper.acknowledge("box")
 
 
 def test_requests_do_not_make_the_keeper_try_more_often_what_there_is_no_room_for(box: Box) -> None:
     box.ask("exitd-register", ("shim", os.getpid()), ("shim_started", 1), ("oom", ""))
-    with failing(box.rig, box.keeper.process.pid, "epoll_create1", "ENFILE") as failed:
+    with failing(box.node, box.keeper.process.pid, "epoll_create1", "ENFILE") as failed:
         upgrade(box.keeper)
         until(lambda: len(failed.times()) > 1, "the keeper tries again")
         before = len(failed.times())
@@ -552,14 +553,14 @@ def test_requests_do_not_make_the_keeper_try_more_often_what_there_is_no_room_fo
 def test_an_upgrade_without_room_for_a_descriptor_or_memory_loses_nothing(box: Box, call: str, error: str) -> None:
     orphan = box.begin("exit 0", {3: box.files[3]})
     process = stranger(box, "exit 43")
-    with failing(box.rig, box.keeper.process.pid, call, error) as failed:
+    with failing(box.node, box.keeper.process.pid, call, error) as failed:
         box.keeper.process.send_signal(signal.SIGHUP)
         until(lambda: len(failed.times()) > 2, "the keeper tries again")
         reconnect(box.keeper)
         if error == "ENFILE":
             assert box.keeper.ask("exitd-list", ("at", 0)).get("id") == "box"
-    process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
-    if shimrig.kernel_tells():
+    process.communicate(b"go\n", timeout=LIMIT_SECONDS)
+    if kernel_tells():
         until(lambda: [entry.code for entry in box.keeper.entries()] == [43], "the entry")
     ended(orphan)
     killed(box.begin(STAYS, {3: box.files[3]}, adopt=True))
@@ -568,15 +569,15 @@ def test_an_upgrade_without_room_for_a_descriptor_or_memory_loses_nothing(box: B
 
 
 @contextlib.contextmanager
-def passing(rig: Rig, name: str) -> Iterator[Box]:
+def passing(node: Node, name: str) -> Iterator[Box]:
     """A run at a keeper that ends when it has nothing to keep."""
     with contextlib.ExitStack() as stack:
-        keeper = Keeper(rig.directory / name, stay=False)
+        keeper = Keeper(node.directory / name, stay=False)
         stack.callback(keeper.close)
         assert keeper.connect()
         pidfd = os.pidfd_open(keeper.ask("exitd-hello").number("pid"))
         stack.callback(killed, pidfd)
-        box = Box(rig, keeper, rig.directory / f"run-{name}")
+        box = Box(node, keeper, node.directory / f"run-{name}")
         box.files[PIDFD] = pidfd
         yield box
 
@@ -588,11 +589,11 @@ def leave(box: Box) -> None:
 
 
 def test_an_end_of_a_strangers_child_that_cannot_be_written_down_is_tried_again(box: Box) -> None:
-    if not shimrig.kernel_tells():
+    if not kernel_tells():
         return
     process = stranger(box, "exit 43")
-    with failing(box.rig, box.keeper.process.pid, "pwrite64", "EIO") as failed:
-        process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
+    with failing(box.node, box.keeper.process.pid, "pwrite64", "EIO") as failed:
+        process.communicate(b"go\n", timeout=LIMIT_SECONDS)
         until(lambda: len(failed.times()) > 2, "the keeper tries again")
         assert not box.keeper.entries()
     until(lambda: [entry.code for entry in box.keeper.entries()] == [43], "the entry")
@@ -601,19 +602,19 @@ def test_an_end_of_a_strangers_child_that_cannot_be_written_down_is_tried_again(
 
 def test_an_end_is_known_although_the_process_leaves_while_the_kernel_is_asked(box: Box) -> None:
     """It answers ESRCH then, though it has stored the status."""
-    if not shimrig.kernel_tells():
+    if not kernel_tells():
         return
     process = stranger(box, "exit 43")
-    with failing(box.rig, box.keeper.process.pid, "ioctl", "ESRCH:when=1") as failed:
-        process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
+    with failing(box.node, box.keeper.process.pid, "ioctl", "ESRCH:when=1") as failed:
+        process.communicate(b"go\n", timeout=LIMIT_SECONDS)
         until(lambda: [entry.code for entry in box.keeper.entries()] == [43], "the entry")
         assert len(failed.times()) == 1
     box.keeper.acknowledge("box")
 
 
-def test_an_idle_keeper_ends_and_one_does_not_that_has_output_or_an_end_that_only_it_has(rig: Rig) -> None:
+def test_an_idle_keeper_ends_and_one_does_not_that_has_output_or_an_end_that_only_it_has(node: Node) -> None:
     with contextlib.ExitStack() as stack:
-        output, end, idle = (stack.enter_context(passing(rig, name)) for name in ("output", "end", "idle"))
+        output, end, idle = (stack.enter_context(passing(node, name)) for name in ("output", "end", "idle"))
         read, write = os.pipe()
         os.write(write, b"on its way to the log")
         ended_shim: list[tuple[str, str | int]] = [("shim", gone()), ("shim_started", 1), ("oom", "")]
@@ -621,12 +622,12 @@ def test_an_idle_keeper_ends_and_one_does_not_that_has_output_or_an_end_that_onl
         for fd in (read, write):
             os.close(fd)
         pid = end.keeper.ask("exitd-hello").number("pid")
-        with failing(rig, pid, "pwrite64", "EIO") as failed:
+        with failing(node, pid, "pwrite64", "EIO") as failed:
             process = stranger(end, "exit 43", gone())
-            process.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
+            process.communicate(b"go\n", timeout=LIMIT_SECONDS)
             for box in (output, end, idle):
                 leave(box)
-            assert shimrig.wait_readable(idle.files[PIDFD])
-            assert not shimrig.wait_readable(output.files[PIDFD], 0)
-            assert not shimrig.wait_readable(end.files[PIDFD], 0)
-            assert failed.times() or not shimrig.kernel_tells()
+            assert wait_readable(idle.files[PIDFD])
+            assert not wait_readable(output.files[PIDFD], 0)
+            assert not wait_readable(end.files[PIDFD], 0)
+            assert failed.times() or not kernel_tells()

@@ -9,9 +9,10 @@ import pytest
 
 from shim import fields, launch, native, programs
 from supervisor.model.values import Process
-from tests.system import shimrig
-from tests.system.daemonrig import children_of, until
-from tests.system.shimrig import Rig
+from tests.system import keepers
+from tests.system.keepers import Node
+from tests.system.processes import children_of, end_process, kernel_tells, open_files
+from tests.system.waits import LIMIT_SECONDS, until
 
 # shim/keeper/resume.c: struct head, and struct run as versions 1 to 3 had it, the latter two with padding at their end.
 HEAD = struct.Struct("=IIiiiii4xQ64s4096s")
@@ -51,18 +52,18 @@ NO_PROCESS = Process(0, 0)
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
+def node() -> Iterator[Node]:
+    with keepers.node() as made:
         made.state.mkdir()
         yield made
 
 
 def upgraded(
-    rig: Rig, version: int, run_size: int, init: Process = NO_PROCESS, shim: str = ""
+    node: Node, version: int, run_size: int, init: Process = NO_PROCESS, shim: str = ""
 ) -> subprocess.Popen[bytes]:
     program = str(programs.find("exitd-keeper"))
     run = RUNS.get(version, RUN)
-    words = [str(rig.state), program, str(version), str(run_size), HEAD.format, run.format]
+    words = [str(node.state), program, str(version), str(run_size), HEAD.format, run.format]
     words += [str(init.pid), str(init.started_ticks), shim]
     process = subprocess.Popen([sys.executable, "-c", UPGRADES, *words], stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -73,52 +74,52 @@ def upgraded(
 
 def pipe_ends(pid: int) -> int:
     """How many it has, its own output not counted."""
-    return sum(name.startswith("pipe:") for fd, name in shimrig.open_files(pid).items() if fd > 2)
+    return sum(name.startswith("pipe:") for fd, name in open_files(pid).items() if fd > 2)
 
 
 @pytest.mark.parametrize(("version", "size", "kept"), [(1, RUN.size, 2), (2, RUN_2.size, 3), (3, RUN_3.size, 3)])
 def test_a_table_of_an_earlier_version_is_taken_over_with_its_runs_and_their_output(
-    rig: Rig, version: int, size: int, kept: int
+    node: Node, version: int, size: int, kept: int
 ) -> None:
-    process = upgraded(rig, version, size)
+    process = upgraded(node, version, size)
     try:
-        with launch.connect(str(rig.state), shimrig.LIMIT_SECONDS) as line:
+        with launch.connect(str(node.state), LIMIT_SECONDS) as line:
             found = launch.ask(line, fields.encode("exitd-list", [("at", 0)]), [])[0]
             assert (found.get("id"), found.number("run")) == ("box", 1)
             assert pipe_ends(process.pid) == kept
             launch.ask(line, fields.encode("exitd-ack", launch.key("box", 1)), [])
             assert pipe_ends(process.pid) == 0
-        launch.connect(str(rig.state)).close()
+        launch.connect(str(node.state)).close()
     finally:
         process.kill()
-        process.wait(shimrig.LIMIT_SECONDS)
+        process.wait(LIMIT_SECONDS)
 
 
 @pytest.mark.parametrize("shim", ["", "sleep"])
 @pytest.mark.parametrize(("version", "size"), [(1, RUN.size), (2, RUN_2.size)])
 def test_a_strangers_child_in_a_table_of_an_earlier_version_is_watched_also_where_its_shim_was_replaced(
-    rig: Rig, version: int, size: int, shim: str
+    node: Node, version: int, size: int, shim: str
 ) -> None:
-    if not shimrig.kernel_tells():
+    if not kernel_tells():
         return
     init = subprocess.Popen(["/bin/sh", "-c", "read go; exit 43"], stdin=subprocess.PIPE)
-    keeper = upgraded(rig, version, size, Process(init.pid, native.process_stat(init.pid)[2]), shim)
+    keeper = upgraded(node, version, size, Process(init.pid, native.process_stat(init.pid)[2]), shim)
     try:
-        with launch.connect(str(rig.state), shimrig.LIMIT_SECONDS) as line:
+        with launch.connect(str(node.state), LIMIT_SECONDS) as line:
             launch.ask(line, fields.encode("exitd-list", [("at", 0)]), [])
-        init.communicate(b"go\n", timeout=shimrig.LIMIT_SECONDS)
-        journal = rig.state / "keeper-1.journal"
+        init.communicate(b"go\n", timeout=LIMIT_SECONDS)
+        journal = node.state / "keeper-1.journal"
         until(lambda: b'"code":43' in journal.read_bytes(), "the entry")
     finally:
         init.kill()
         for pid in children_of(keeper.pid):
-            shimrig.end_process(pid)
+            end_process(pid)
         keeper.kill()
-        keeper.wait(shimrig.LIMIT_SECONDS)
+        keeper.wait(LIMIT_SECONDS)
 
 
 @pytest.mark.parametrize(
     ("version", "run_size"), [(0, RUN.size), (1, RUN.size + 8), (2, RUN.size), (3, 640), (4, 648), (5, 664)]
 )
-def test_a_table_that_is_not_understood_is_refused(rig: Rig, version: int, run_size: int) -> None:
-    assert upgraded(rig, version, run_size).wait(shimrig.LIMIT_SECONDS) not in (0, None)
+def test_a_table_that_is_not_understood_is_refused(node: Node, version: int, run_size: int) -> None:
+    assert upgraded(node, version, run_size).wait(LIMIT_SECONDS) not in (0, None)

@@ -11,9 +11,10 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, until
+from tests.system import daemons, lives
+from tests.system.daemons import Daemon, remove_all
 from tests.system.lives import last_exit, word
+from tests.system.waits import LIMIT_SECONDS, until
 
 LINES = 5000  # less than a pipe holds: nobody needs to read for the program to end
 WHOLE = "".join(f"{i}\n" for i in range(1, LINES + 1)) + "last"
@@ -134,7 +135,7 @@ def test_its_shim_stands_still(subject: Subject) -> None:
 
 
 def test_its_shim_dies_and_it_ends_while_exitd_is_away(tmp_path: pathlib.Path) -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             made = up(client, tmp_path)
         daemon.kill()

@@ -4,9 +4,10 @@ import pytest
 
 from supervisor.api.client import Client
 from supervisor.model.errors import NoSuchContainer
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, spec
+from tests.system import daemons, lives
+from tests.system.daemons import spec
 from tests.system.lives import ended, word
+from tests.system.waits import LIMIT_SECONDS
 
 
 def gone(client: Client, name: str, code: int) -> str:
@@ -23,7 +24,7 @@ def late(client: Client, reference: str, run: int = 0) -> str:
 
 
 def test_who_asks_late_gets_the_code_also_after_a_daemon_restart() -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             id = gone(client, "job", 43)
             assert [late(client, word) for word in ("job", id, id[:10])] == ["exited 43"] * 3
@@ -34,7 +35,7 @@ def test_who_asks_late_gets_the_code_also_after_a_daemon_restart() -> None:
 
 
 def test_the_newest_of_a_name_is_meant_and_a_living_one_before_all() -> None:
-    with lives.daemon() as daemon, daemon.client() as client:
+    with daemons.daemon() as daemon, daemon.client() as client:
         gone(client, "job", 1)
         gone(client, "job", 2)
         assert late(client, "job") == "exited 2"
@@ -45,7 +46,7 @@ def test_the_newest_of_a_name_is_meant_and_a_living_one_before_all() -> None:
 
 
 def test_after_the_retention_only_the_full_id_is_known() -> None:
-    with lives.daemon(extra=("--exit-retention", "0")) as daemon, daemon.client() as client:
+    with daemons.daemon(extra=("--exit-retention", "0")) as daemon, daemon.client() as client:
         id = gone(client, "job", 7)
         assert late(client, id) == "exited 7"
         for reference in ("job", id[:10]):
@@ -54,7 +55,7 @@ def test_after_the_retention_only_the_full_id_is_known() -> None:
 
 
 def test_who_was_removed_by_somebody_is_not_kept_by_name() -> None:
-    with lives.daemon() as daemon, daemon.client() as client:
+    with daemons.daemon() as daemon, daemon.client() as client:
         id, _ = lives.run(client, "sh", "-c", "exit 9", name="job")
         client.remove(id, force=False)
         assert late(client, id) == "exited 9"

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from shim import programs
-from tests.system import shimrig
+from tests.system.waits import LIMIT_SECONDS, wait_readable
 
 
 def launch(*words: str, parent: str = "") -> subprocess.CompletedProcess[bytes]:
     command = [str(programs.find("exitd-launch")), parent or str(os.getpid()), *words]
-    return subprocess.run(command, capture_output=True, timeout=shimrig.LIMIT_SECONDS)
+    return subprocess.run(command, capture_output=True, timeout=LIMIT_SECONDS)
 
 
 @pytest.mark.parametrize("code", [0, 1, 43, 125, 255])
@@ -54,7 +54,7 @@ def test_a_command_dies_with_the_process_that_asked_for_it() -> None:
     assert asker.stdout is not None and asker.stdin is not None
     pidfd = os.pidfd_open(int(asker.stdout.readline()))
     asker.kill()
-    assert shimrig.wait_readable(pidfd)
+    assert wait_readable(pidfd)
     asker.wait()
     asker.stdin.close()
     asker.stdout.close()
@@ -64,6 +64,6 @@ def test_a_command_dies_with_the_process_that_asked_for_it() -> None:
 def test_a_command_does_not_inherit_an_ignored_sigchld_or_a_blocked_signal() -> None:
     script = 'trap "" CHLD PIPE; exec "$0" $PPID -- grep -E "SigIgn|SigBlk" /proc/self/status'
     words = ["/bin/sh", "-c", script, str(programs.find("exitd-launch"))]
-    done = subprocess.run(words, capture_output=True, timeout=shimrig.LIMIT_SECONDS)
+    done = subprocess.run(words, capture_output=True, timeout=LIMIT_SECONDS)
     values = {int(line.split()[1], 16) & (1 << 16 | 1 << 12) for line in done.stdout.splitlines()}
     assert values == {0}, done

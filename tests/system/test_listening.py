@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from tests.system import lives
-from tests.system.clirig import SECONDS, Cli
-from tests.system.daemonrig import Daemon, until
+from tests.system.daemons import Daemon, directory
+from tests.system.exitctl import SECONDS, Cli
+from tests.system.waits import until
 
 # What systemd does between fork and exec.
 LAUNCH = """
@@ -36,7 +36,7 @@ def start(daemon: Daemon, held: socket.socket) -> None:
 
 @contextlib.contextmanager
 def activated() -> Iterator[tuple[Daemon, socket.socket]]:
-    with lives.directory() as base, socket.socket(socket.AF_UNIX) as held:
+    with directory() as base, socket.socket(socket.AF_UNIX) as held:
         daemon = Daemon(base)
         daemon.state.mkdir(mode=0o711)
         held.bind(str(daemon.state / "exitd.ttrpc"))

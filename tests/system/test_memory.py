@@ -11,12 +11,12 @@ from shim.native import process_stat
 from supervisor.api.client import Client
 from supervisor.monitor import kmsg
 from supervisor.runtime.oci import cgroups
-from tests.system import lives, shimrig
-from tests.system.daemonrig import scaled, until
-from tests.system.gates import state_of, stopped
+from tests.system import daemons, lives
+from tests.system.keepers import Keeper, Node
 from tests.system.lives import events, last_exit, ledger, types, word
-from tests.system.shimrig import Keeper, Rig
-from tests.system.streamrig import finish
+from tests.system.processes import state_of, stopped
+from tests.system.streams import finish
+from tests.system.waits import scaled, until, wait_readable
 
 LIMIT_BYTES = 16 << 20
 BOMB = "tail /dev/zero"  # it keeps its last line, which has no end
@@ -69,7 +69,7 @@ def test_an_exit_137_and_a_kill_are_no_oom(client: Client) -> None:
 
 
 def test_an_oom_while_the_daemon_was_away_is_told_by_the_next_one() -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             script = f"until [ -e /mnt/go ]; do sleep 0.05; done; exec {BOMB}"
             mounts = [pb.Mount(source=str(daemon.base), destination="/mnt", read_only=True)]
@@ -84,7 +84,7 @@ def test_an_oom_while_the_daemon_was_away_is_told_by_the_next_one() -> None:
 
 def test_a_memory_kill_whose_counter_has_gone_with_its_cgroup_is_known_from_the_kernels_log() -> None:
     """As systemd does with a scope: the last process ends, the cgroup is removed, and then init's parent is woken."""
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             script = f"until [ -e /mnt/go ]; do sleep 0.05; done; exec {BOMB}"
             mounts = [pb.Mount(source=str(daemon.base), destination="/mnt", read_only=True)]
@@ -109,10 +109,10 @@ def test_a_memory_kill_whose_counter_has_gone_with_its_cgroup_is_known_from_the_
 
 
 def test_a_shim_whose_counter_has_gone_with_its_cgroup_records_the_kill_from_the_kernels_log(
-    rig: Rig, keeper: Keeper
+    node: Node, keeper: Keeper
 ) -> None:
     """Without any daemon."""
-    bundle, inner = limited(rig, WORDS)
+    bundle, inner = limited(node, WORDS)
     memcg = f"/{cgroups.inside(inner)}"
     run = keeper.make("box", bundle, oom=cgroups.oom_counter_path(inner) or "", memcg=memcg)
     with stopped(run.shim_pid):
@@ -120,17 +120,17 @@ def test_a_shim_whose_counter_has_gone_with_its_cgroup_records_the_kill_from_the
         run.start()
         until(lambda: state_of(run.created.pid) == "Z", "the memory kill")
         cgroups.remove(inner)
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     written = run.record()
     assert written is not None and written.signal == 9
     assert written.oom_kills == (1 if kmsg.readable() else -1)
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
 
 
-def test_of_another_cgroups_memory_kills_in_the_kernels_log_a_shim_records_nothing(rig: Rig, keeper: Keeper) -> None:
+def test_of_another_cgroups_memory_kills_in_the_kernels_log_a_shim_records_nothing(node: Node, keeper: Keeper) -> None:
     """A child is killed for memory, in a cgroup that is not the shim's by its name; then init by somebody. With many
     kills in a few seconds the kernel leaves out the line with the cgroup: whom it names by pid is not init."""
-    bundle, inner = limited(rig, f"( {WORDS} ); while :; do sleep 1; done")
+    bundle, inner = limited(node, f"( {WORDS} ); while :; do sleep 1; done")
     run = keeper.make("box", bundle, oom=cgroups.oom_counter_path(inner) or "", memcg="/exitd-test/another")
     with stopped(run.shim_pid):
         until(lambda: state_of(run.shim_pid) == "T", "the shim's standstill")
@@ -139,15 +139,15 @@ def test_of_another_cgroups_memory_kills_in_the_kernels_log_a_shim_records_nothi
         signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
         until(lambda: state_of(run.created.pid) == "Z", "the kill")
         cgroups.remove(inner)
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     written = run.record()
     assert written is not None and (written.signal, written.oom_kills) == (9, -1)
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
 
 
-def limited(rig: Rig, script: str) -> tuple[pathlib.Path, str]:
+def limited(node: Node, script: str) -> tuple[pathlib.Path, str]:
     """A bundle with a memory limit, and its cgroup."""
-    bundle = rig.bundle("/bin/sh", "-c", script)
+    bundle = node.bundle("/bin/sh", "-c", script)
     config = json.loads((bundle / "config.json").read_text())
     config["linux"]["resources"] = {"memory": {"limit": LIMIT_BYTES}}
     (bundle / "config.json").write_text(json.dumps(config))

@@ -10,10 +10,11 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from tests.system import crun, lives
-from tests.system.daemonrig import LIMIT_SECONDS, children_of, scaled, spec, until
-from tests.system.gates import killed
+from tests.system import daemons, lives, runtimes
+from tests.system.daemons import spec
 from tests.system.lives import ended, events, last_exit, ledger, types, word
+from tests.system.processes import children_of, killed
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 LIMIT_BYTES = 16 << 20
 BOMB = "tail /dev/zero"  # it keeps its last line, which has no end
@@ -78,7 +79,7 @@ def test_a_sigkill_from_elsewhere_after_a_childs_memory_kill_is_not_blamed_on_me
 def test_a_kill_while_the_daemon_was_away_is_told_by_the_next_one_and_none_is_told_twice(
     tmp_path: pathlib.Path,
 ) -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             bomber = Bomber(client, tmp_path)
             bomber.bomb()
@@ -141,7 +142,7 @@ def test_a_pods_limit_neither_hides_nor_replaces_the_kill_of_its_member(
     client: Client, tmp_path: pathlib.Path, runtime: str, own: int, pods: int
 ) -> None:
     """With equal limits it is the pod's cgroup that runs out, and the member's that counts."""
-    program = crun.program(runtime, tmp_path)
+    program = runtimes.program(runtime, tmp_path)
     pod = client.run_pod(pb.ContainerSpec(image="pause", runtime=program, pod=pb.PodSpec(memory_bytes=pods)))
     exit_ = member_bombed(client, pod.id, memory_bytes=own)
     assert (word(exit_), exit_.reason) == ("signaled 9", "oom")

@@ -15,12 +15,14 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import CommandNotExecutable, ExitdError
-from tests.system import crun, execrig, lives, tinyroot
-from tests.system.clirig import Cli
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, spec, until
-from tests.system.gates import in_mask
-from tests.system.lives import Wrapper, ended, last_exit, ledger, types, word
-from tests.system.shimclientrig import RUNC
+from tests.system import execs, lives, tinyroot
+from tests.system.daemons import Daemon, daemon, remove_all, spec
+from tests.system.exitctl import Cli
+from tests.system.foreign_shims import RUNC
+from tests.system.lives import ended, last_exit, ledger, types, word
+from tests.system.processes import in_mask
+from tests.system.runtimes import Wrapper, program
+from tests.system.waits import LIMIT_SECONDS, until
 
 REFUSED = {"format": b"\x7fELF of no machine", "bare": b"no interpreter line\n", "interpreter": b"#!/no/such/program\n"}
 TURNS = b"#!/bin/sh\n>/bin/turns; exit 3\n"  # the next run finds an empty file
@@ -69,7 +71,7 @@ def refused(client: Client, id: str) -> pb.Exit:
 def test_a_program_that_the_kernel_refuses_never_began(
     client: Client, root: str, tmp_path: pathlib.Path, name: str, runtime: str
 ) -> None:
-    id = client.create(spec(name, rootfs=root, runtime=crun.program(runtime, tmp_path))).id
+    id = client.create(spec(name, rootfs=root, runtime=program(runtime, tmp_path))).id
     told = refused(client, id)
     assert told.source == "record"
     assert not told.HasField("started_at")
@@ -151,7 +153,7 @@ def test_what_was_made_and_not_started_under_anothers_shim_never_began(client: C
 @pytest.fixture
 def own() -> Iterator[Daemon]:
     """A daemon that may be killed, and its keeper."""
-    with lives.daemon() as made:
+    with daemon() as made:
         yield made
         with made.client() as client:
             remove_all(client)
@@ -263,9 +265,9 @@ def test_nor_for_an_exec(own: Daemon, root: str, tmp_path: pathlib.Path) -> None
     with own.client() as client, ThreadPoolExecutor(1) as caller:
         up = lives.up(client, "sleep", "1000", rootfs=root, runtime=wrapper.name)
         asked = caller.submit(client.exec, up.id, pb.ExecSpec(args=("bare",)))
-        (directory,) = until(lambda: execrig.exec_directories(own), "no exec is made")
+        (directory,) = until(lambda: execs.exec_directories(own), "no exec is made")
         until(lambda: (directory / "created").exists(), "its shim has not named it")
-        (shim,) = execrig.shims_of(own, directory.name)
+        (shim,) = execs.shims_of(own, directory.name)
         for pid in (own.keeper_pid(), shim):
             os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ExitdError):

@@ -14,9 +14,11 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest, TimedOut
-from tests.system import faultyfs, lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
-from tests.system.lives import Wrapper, word
+from tests.system import daemons, faultyfs, lives
+from tests.system.daemons import Daemon, spec
+from tests.system.lives import word
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until
 
 
 def test_a_containers_link_to_the_kernels_log_as_its_passwd_holds_nobody(client: Client) -> None:
@@ -139,7 +141,7 @@ def test_a_runtime_whose_file_system_begins_to_hang_holds_up_its_own_calls_alone
     tmp_path: pathlib.Path,
 ) -> None:
     with (
-        lives.daemon(extra=("--runtime-seconds", "2")) as daemon,
+        daemons.daemon(extra=("--runtime-seconds", "2")) as daemon,
         faultyfs.mounted(tmp_path) as disk,
         daemon.client() as client,
         ThreadPoolExecutor(3) as others,

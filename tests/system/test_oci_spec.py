@@ -17,8 +17,8 @@ from supervisor.runtime.oci import cgroups, rootfs, runtime, spec, users
 from supervisor.runtime.oci.command import Command, blame
 from supervisor.runtime.oci.runtime import Runtime
 from supervisor.system.aside import Aside
-from tests.system import crun, tinyroot
-from tests.system.daemonrig import until
+from tests.system import runtimes, tinyroot
+from tests.system.waits import until
 
 CGROUP = f"/exitd-test-oci/{os.getpid()}"
 HOST = spec.Host(
@@ -40,7 +40,7 @@ def in_a_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[...,
 
 @pytest.fixture(params=["runc", "crun"])
 def program(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
-    return runtime.resolve(crun.program(request.param, tmp_path))
+    return runtime.resolve(runtimes.program(request.param, tmp_path))
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ import sys
 import pytest
 
 from shim import native, programs
-from tests.system import podrig, shimrig
-from tests.system.daemonrig import children_of, until
+from tests.system import pods
+from tests.system.keepers import Node
 from tests.system.kill_matrix.test_monitors import calls
-from tests.system.podrig import Pod
-from tests.system.shimrig import Rig
+from tests.system.pods import Pod
+from tests.system.processes import cgroup_pids, children_of, wait_state
+from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
 PAUSE = str(programs.find("exitd-pause"))
 ORPHANS = 200
@@ -23,12 +24,12 @@ ORPHANS = 200
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("runtime", ["runc", "crun"])
 def test_as_the_first_process_it_ends_with_0_on_a_root_that_holds_nothing_else(
-    rig: Rig, runtime: str, number: int
+    node: Node, runtime: str, number: int
 ) -> None:
-    keeper = rig.keeper()
-    with podrig.pod(rig, keeper, runtime) as pod:
+    keeper = node.keeper()
+    with pods.pod(node, keeper, runtime) as pod:
         signal.pidfd_send_signal(pod.pause.created.pidfd, number)
-        assert shimrig.wait_readable(pod.pause.shim_pidfd)
+        assert wait_readable(pod.pause.shim_pidfd)
         written = pod.pause.record()
         assert written is not None and (written.code, written.signal) == (0, None)
         assert pod.pause.log() == ""
@@ -46,22 +47,22 @@ def test_orphans_leave_no_zombie_not_even_while_it_is_stopped(pod: Pod, stopped:
     pid = pod.pause.created.pid
     if stopped:
         signal.pidfd_send_signal(pod.pause.created.pidfd, signal.SIGSTOP)
-        assert shimrig.wait_state(pid, pod.pause.created.pidfd, "T")
+        assert wait_state(pid, pod.pause.created.pidfd, "T")
     # Each inner shell is an orphan by the time it ends: its parent does not wait for it.
     script = f"for i in $(seq {ORPHANS}); do (sh -c 'kill -0 $PPID; exit 5' &) ; done; echo up; exec sleep 1000"
-    member = pod.member("member", podrig.ALL, "/bin/sh", "-c", script)
+    member = pod.member("member", pods.ALL, "/bin/sh", "-c", script)
     member.start()
     member.wait_output()
-    for orphan in shimrig.cgroup_pids(f"{pod.rig.cgroup}/member") - {member.created.pid}:
+    for orphan in cgroup_pids(f"{pod.node.cgroup}/member") - {member.created.pid}:
         with contextlib.suppress(ProcessLookupError):
             pidfd = os.pidfd_open(orphan)
-            assert shimrig.wait_readable(pidfd)
+            assert wait_readable(pidfd)
             os.close(pidfd)
     until(lambda: children_of(pid) == [], "its last zombie")
     if stopped:
         assert native.process_stat(pid)[0] == "T"
         signal.pidfd_send_signal(pod.pause.created.pidfd, signal.SIGCONT)
-    podrig.kill(member)
+    pods.kill(member)
     pod.finish(member)
 
 
@@ -78,7 +79,7 @@ def test_a_child_that_ended_before_it_looked_is_reaped_too() -> None:
     process.stderr.readline()
     assert children_of(process.pid) == []
     process.terminate()
-    assert process.wait(shimrig.LIMIT_SECONDS) == 0
+    assert process.wait(LIMIT_SECONDS) == 0
     process.stdout.close()
     process.stderr.close()
 
@@ -89,7 +90,7 @@ def test_where_it_is_not_the_first_process_it_says_so_and_works() -> None:
         assert process.stderr is not None
         assert b"not process 1" in process.stderr.readline()
         process.send_signal(number)
-        assert process.wait(shimrig.LIMIT_SECONDS) == 0
+        assert process.wait(LIMIT_SECONDS) == 0
         process.stderr.close()
 
 
@@ -99,10 +100,10 @@ def test_a_reader_of_its_words_that_has_gone_does_not_end_it() -> None:
     process = subprocess.Popen([PAUSE], stderr=writing)
     os.close(writing)
     pidfd = os.pidfd_open(process.pid)
-    podrig.listening(process.pid, pidfd)
-    assert not shimrig.wait_readable(pidfd, 0.05)
+    pods.listening(process.pid, pidfd)
+    assert not wait_readable(pidfd, 0.05)
     process.terminate()
-    assert process.wait(shimrig.LIMIT_SECONDS) == 0
+    assert process.wait(LIMIT_SECONDS) == 0
     os.close(pidfd)
 
 
@@ -112,7 +113,7 @@ def test_a_signal_at_any_call_since_it_listens_ends_it_with_0(tmp_path: pathlib.
     assert process.stderr is not None
     process.stderr.readline()
     process.terminate()
-    assert process.wait(shimrig.LIMIT_SECONDS) == 0
+    assert process.wait(LIMIT_SECONDS) == 0
     process.stderr.close()
     found = calls(trace)
     listens = next(i for i, (_, line) in enumerate(found) if line.startswith("rt_sigprocmask("))
@@ -120,12 +121,12 @@ def test_a_signal_at_any_call_since_it_listens_ends_it_with_0(tmp_path: pathlib.
     assert len(later) >= 4
     for call in later:
         words = ["strace", *call.inject("TERM"), PAUSE]
-        done = subprocess.run(words, capture_output=True, timeout=shimrig.LIMIT_SECONDS)
+        done = subprocess.run(words, capture_output=True, timeout=LIMIT_SECONDS)
         assert done.returncode == 0, (call, done)
 
 
 def test_with_arguments_it_says_how_to_be_called_and_ends_with_3() -> None:
-    done = subprocess.run([PAUSE, "sleep"], capture_output=True, timeout=shimrig.LIMIT_SECONDS)
+    done = subprocess.run([PAUSE, "sleep"], capture_output=True, timeout=LIMIT_SECONDS)
     assert (done.returncode, done.stdout) == (3, b"") and done.stderr.startswith(b"usage: exitd-pause")
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import pytest
 
 from supervisor.api.client import Client
-from tests.system import lives
-from tests.system.clirig import EXITCTL, Cli, Said
-from tests.system.daemonrig import Daemon, left, until
+from tests.system import daemons
+from tests.system.daemons import Daemon, left
+from tests.system.exitctl import EXITCTL, Cli, Said
 from tests.system.test_pods_cli import quota_percent
+from tests.system.waits import until
 
 # One pod with an init container that leaves something for the others.
 WEB = """\
@@ -216,7 +217,7 @@ def test_init_containers_have_a_limit_of_time(stage: Stage) -> None:
 
 
 def test_a_daemon_that_dies_under_a_play_leaves_what_down_removes(tmp_path: pathlib.Path) -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         stage = Stage(Cli(daemon), tmp_path)
         text = stage.pod("cut", inits=shell("i", "echo begun >/mnt/log; exec sleep 1000"))
         process = stage.cli.begin("play", stage.file(text))

@@ -10,9 +10,10 @@ import pytest
 from supervisor.api.client import Client
 from supervisor.model.rights import DEFAULT, NAMES
 from supervisor.runtime.oci import machine
-from tests.system import crun, tinyroot
-from tests.system.clirig import Cli, Said
-from tests.system.daemonrig import Daemon
+from tests.system import tinyroot
+from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli, Said
+from tests.system.runtimes import program
 from tests.system.test_pods_cli import quota_percent
 
 # A user of the image, and a group of the image's that lists it.
@@ -111,7 +112,7 @@ def test_each_field_of_a_container_is_what_its_processes_have(stage: Stage, runt
         ),
     }
     document = stage.document({name: looking(**asked) for name, (asked, _) in contexts.items()})
-    printed = stage.said(document, "--runtime", crun.program(runtime, stage.directory))
+    printed = stage.said(document, "--runtime", program(runtime, stage.directory))
     found = {name: seen(printed[name]) for name in contexts}
     assert found == {name: {**PLAIN, **differs} for name, (_, differs) in contexts.items()}
 

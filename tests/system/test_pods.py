@@ -10,9 +10,11 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
-from tests.system.gates import in_mask
+from tests.system.daemons import Daemon, spec
 from tests.system.lives import events, first_exit, last_exit, ledger, run, word
+from tests.system.processes import in_mask
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until
 
 SHARED = ("net", "ipc", "uts")
 
@@ -232,7 +234,7 @@ def test_a_pods_memory_limit_is_that_of_all_its_containers_together(client: Clie
 
 def test_a_pod_that_its_runtime_refuses_leaves_no_cgroup_of_its_limits(daemon: Daemon, client: Client) -> None:
     """The cgroup is there when the runtime is called, and nobody removes the pod: there never was one."""
-    runtime, found = lives.Wrapper.make(daemon.base), daemon.base / "found"
+    runtime, found = Wrapper.make(daemon.base), daemon.base / "found"
     tops = "/sys/fs/cgroup/exitd /sys/fs/cgroup/*/exitd"
     runtime.on("create", f"for id; do :; done; for top in {tops}; do ls -d $top/pod-$id; done >{found}; exit 1")
     with pytest.raises(RuntimeFailed, match="could not create"):

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from supervisor.api.client import Client
-from tests.system import lives, tinyroot
-from tests.system.clirig import Cli, Said
-from tests.system.daemonrig import Daemon, until
+from tests.system import daemons, tinyroot
+from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli, Said
+from tests.system.waits import until
 
 # The last lines of the first founding document, with runc and the placeholders filled in, and nothing else changed.
 SANDBOX = "run -tid --runtime runc --network none --annotation io.kubernetes.docker.type=podsandbox {image} {command}"
@@ -43,7 +44,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     base = tmp_path_factory.mktemp("root")
     root = tinyroot.make(base / "root")
     subprocess.run(["tar", "-C", root, "-cf", base / "root.tar", "."], check=True, timeout=60)
-    with lives.daemon() as made:
+    with daemons.daemon() as made:
         Cli(made).ok("image", "import", str(base / "root.tar"), "busybox")
         yield made
 

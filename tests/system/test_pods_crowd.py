@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from supervisor.api.client import Client, Unreachable
 from supervisor.model.values import NEVER_STARTED
 from tests.system import observedpods, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled
-from tests.system.gates import killed
+from tests.system.daemons import Daemon
 from tests.system.lives import ledger, word
 from tests.system.observedpods import Pod
 from tests.system.oracle import WHEN_TOLD, Revived
+from tests.system.processes import killed
+from tests.system.waits import LIMIT_SECONDS, scaled
 
 SEED = int(os.environ.get("EXITD_SEED", "20266"))
 AT_ONCE = 16  # lives under way

@@ -12,12 +12,14 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, WrongState
 from tests.system import observedpods, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
-from tests.system.gates import Gates, killed
+from tests.system.daemons import Daemon
 from tests.system.lives import last_exit, ledger, word
 from tests.system.observedpods import NOT_READY, READY, Pod
 from tests.system.oracle import Revived
+from tests.system.processes import killed
+from tests.system.runtimes import Gates
 from tests.system.test_races import together
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 pytestmark = pytest.mark.observed()
 

@@ -8,12 +8,14 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.errors import ExitdError
-from tests.system import lives, observedpods, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
+from tests.system import daemons, observedpods, oracle
+from tests.system.daemons import Daemon
 from tests.system.lives import ledger, word
 from tests.system.observedpods import NOT_READY, READY, Pod
 from tests.system.oracle import Revived, Subject, down
+from tests.system.runtimes import gated
 from tests.system.test_recovery import pretended_boot
+from tests.system.waits import LIMIT_SECONDS, until
 
 REBOOTED = "unknown host-rebooted"
 POLICIES = ("no", "on-failure:3", "always", "unless-stopped")
@@ -35,15 +37,14 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: pathlib.Path) -> Iterator[Host]:
-    with pretended_boot(tmp_path) as (boot_id, wrapper), lives.daemon(wrapper=wrapper) as daemon:
+    with pretended_boot(tmp_path) as (boot_id, wrapper), daemons.daemon(wrapper=wrapper) as daemon:
         yield Host(daemon, boot_id)
 
 
 def running(daemon: Daemon, restart: str) -> Pod:
     """A pod with a member of each policy."""
     pod = observedpods.observed(daemon, *({"restart": policy} for policy in POLICIES), restart=restart)
-    observedpods.ready(Revived(daemon), pod)
-    observedpods.begun(Revived(daemon), pod)
+    observedpods.run(Revived(daemon), pod)
     return pod
 
 
@@ -143,7 +144,7 @@ def test_two_reboots_in_a_row_are_two_unknown_ends_of_who_came_back_and_one_of_w
 @pytest.mark.parametrize("moment", ["create.before", "create.after"])
 def test_a_pod_or_a_member_that_was_being_made_when_the_host_went_down_is_none(host: Host, moment: str) -> None:
     pod = running(host.daemon, "always")
-    with observedpods.gated(host.daemon) as gates, ThreadPoolExecutor(2) as pool, host.daemon.client() as client:
+    with gated(host.daemon) as gates, ThreadPoolExecutor(2) as pool, host.daemon.client() as client:
         gates.close(moment)
         half = observedpods.observed(host.daemon, runtime=str(gates.runtime))
         late = oracle.observed(host.daemon, "late", sandbox=pod.name, runtime=str(gates.runtime))
@@ -158,6 +159,8 @@ def test_a_pod_or_a_member_that_was_being_made_when_the_host_went_down_is_none(h
     with host.daemon.client() as client:
         until(lambda: making(host.daemon) == 0, "what was being made stays")
         assert {c.id for c in client.list(all_of_them=True)} == {*observedpods.ids(pod)}
+    host.daemon.extra = ("--reconcile-seconds", "0.2")  # what the halted commands have left is found by comparing
+    host.daemon.restart()
     removed_and_judged(host.daemon, pod)
 
 

@@ -13,8 +13,10 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest, NoSuchContainer, WrongState
 from tests.system import lives, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, spec, until
+from tests.system.daemons import Daemon, spec
 from tests.system.lives import backing_off, ended, events, last_exit, ledger, types, word
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +180,7 @@ def test_a_container_that_waits_for_its_restart_is_removed_only_by_force(client:
 def test_a_restart_that_cannot_be_made_counts_as_a_failure_of_the_policy(
     client: Client, tmp_path: pathlib.Path
 ) -> None:
-    wrapper = lives.Wrapper.make(tmp_path)
+    wrapper = Wrapper.make(tmp_path)
     count = f"echo >>{tmp_path}/count; [ $(wc -l <{tmp_path}/count) = 1 ]"
     wrapper.on("create", f"{count} || {{ echo no luck >&2; exit 1; }}")
     container = lives.up(client, "sh", "-c", "exit 3", runtime=wrapper.name, restart="on-failure:3").id

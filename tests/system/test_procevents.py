@@ -25,11 +25,13 @@ from supervisor.monitor import procevents
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, ByEvents, Executions, KernelStatus, KernelWord
 from tests.supervisor.descriptors import open_now
-from tests.system import lives, shimrig
-from tests.system.clirig import Cli
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, remove_all, until
+from tests.system import daemons, lives
+from tests.system.daemons import Daemon, remove_all
+from tests.system.exitctl import Cli
 from tests.system.lives import word
-from tests.system.watchrig import Stranger, ends, said, stranger, told
+from tests.system.processes import kernel_tells, open_files
+from tests.system.waits import LIMIT_SECONDS, until
+from tests.system.watched import Stranger, ends, said, stranger, told
 
 SYS_EXIT = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
 BEYOND_PIDS = 1 << 22
@@ -85,7 +87,7 @@ def configured(directory: pathlib.Path, witness: str) -> tuple[str, ...]:
 def daemon() -> Iterator[Daemon]:
     with tempfile.TemporaryDirectory(prefix="exitd-t-") as directory:
         extra = configured(pathlib.Path(directory), "procevents")
-        with lives.daemon(extra=extra) as made:
+        with daemons.daemon(extra=extra) as made:
             yield made
 
 
@@ -333,7 +335,7 @@ def test_of_more_processes_than_a_filter_has_room_for_every_end_is_known() -> No
 
 def test_an_event_that_the_kernel_has_not_sent_is_not_believed(daemon: Daemon, client: Client) -> None:
     """With CAP_NET_ADMIN anyone may send to the port that exitd listens on."""
-    fds = set(shimrig.open_files(daemon.pid).values())
+    fds = set(open_files(daemon.pid).values())
     rows = [line.split() for line in pathlib.Path("/proc/net/netlink").read_text().splitlines()[1:]]
     (port,) = [int(row[2]) for row in rows if int(row[1]) == procevents.PROTOCOL and f"socket:[{row[-1]}]" in fds]
     with stranger("exit 7") as process, socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, procevents.PROTOCOL) as own:
@@ -364,7 +366,7 @@ def test_the_code_of_a_first_thread_that_has_left_is_not_its_containers_after_th
     os.mkfifo(tmp_path / "go")
     mounts = [pb.Mount(source=str(tmp_path), destination="/mnt")]
     program = LEADER_LEAVES.format(rest=OTHER_WAITS)
-    with lives.daemon(extra=configured(tmp_path, witness)) as daemon, daemon.client() as client:
+    with daemons.daemon(extra=configured(tmp_path, witness)) as daemon, daemon.client() as client:
         container = lives.up(client, "/usr/bin/python3", "-ISc", program, mounts=mounts)
         until(lambda: is_zombie(container.init.pid), "its first thread does not leave")
         if witness == "procevents":
@@ -372,14 +374,14 @@ def test_the_code_of_a_first_thread_that_has_left_is_not_its_containers_after_th
         orphan(container)
         (tmp_path / "go").write_text("go")
         exit_ = lives.last_exit(client, container.id)
-        known = witness == "procevents" or shimrig.kernel_tells()
+        known = witness == "procevents" or kernel_tells()
         assert (word(exit_), exit_.source) == (("exited 7", witness) if known else ("unknown monitors-killed", "none"))
 
 
 def test_where_there_are_no_process_events_that_is_said_once_and_watch_is_refused(tmp_path: pathlib.Path) -> None:
     """They are sent in the first network namespace only."""
     extra = configured(tmp_path, "procevents")
-    with lives.daemon(extra=extra, wrapper=("unshare", "--net")) as daemon, daemon.client() as client:
+    with daemons.daemon(extra=extra, wrapper=("unshare", "--net")) as daemon, daemon.client() as client:
         with pytest.raises(CannotWatch, match="no process events connector in this network namespace"):
             client.watch(pb.WatchRequest(pid=1))
         _, exit_ = lives.run(client, "sh", "-c", "exit 7")
@@ -388,7 +390,7 @@ def test_where_there_are_no_process_events_that_is_said_once_and_watch_is_refuse
 
 
 def test_without_a_witness_of_the_kernels_an_end_is_unknown(tmp_path: pathlib.Path) -> None:
-    with lives.daemon(extra=configured(tmp_path, "none")) as daemon, daemon.client() as client:
+    with daemons.daemon(extra=configured(tmp_path, "none")) as daemon, daemon.client() as client:
         with pytest.raises(CannotWatch, match="kernel_witness = none"):
             client.watch(pb.WatchRequest(pid=1))
         container = lives.up_trapping(client, TRAP, signal.SIGUSR1)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.system import crun
-from tests.system.clirig import Cli
+from tests.system import runtimes
+from tests.system.exitctl import Cli
 
 PACKAGE = r"""
 cd /tmp && mkdir -p p/DEBIAN p/usr/share/exitd-try
@@ -84,7 +84,7 @@ BY_RUNTIME = pytest.mark.parametrize("runtime", ["runc", "crun"])
 
 def run(cli: Cli, directory: pathlib.Path, *words: str, runtime: str = "runc") -> list[str]:
     """What it prints on the host's own files, `directory` at /in."""
-    program = crun.program(runtime, directory)
+    program = runtimes.program(runtime, directory)
     said = cli.run("--rm", "--runtime", program, "-v", f"{directory}:/in:ro", *words)
     assert said.code == 0, said
     return said.out.splitlines()

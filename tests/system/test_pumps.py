@@ -14,9 +14,10 @@ from supervisor.monitor.control import Control
 from supervisor.runtime.foreign_shim import pumps
 from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.streams.attach import Orders, WantedStreams
-from tests.system import pumprig, shimrig
-from tests.system.pumprig import KEY, PART_LINES, Other, Stage, collected, lines, play
-from tests.system.shimrig import Keeper, Rig
+from tests.system import foreign_streams
+from tests.system.foreign_streams import KEY, PART_LINES, Other, Stage, collected, lines, play
+from tests.system.keepers import Keeper, Node
+from tests.system.processes import end_process, open_files
 
 SEED = 20_265
 PARTS = 6
@@ -24,8 +25,8 @@ A_DAY = b"drain_ms=86400000"
 
 
 @pytest.fixture
-def held(rig: Rig) -> Iterator[Keeper]:
-    with pumprig.held(rig) as made:
+def held(node: Node) -> Iterator[Keeper]:
+    with foreign_streams.held(node) as made:
         yield made
 
 
@@ -48,27 +49,29 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pumps, "LEAVES_SECONDS", 86_400.0)
 
 
-def test_a_pump_of_one_stream_registers_nothing_for_the_other(rig: Rig, held: Keeper) -> None:
+def test_a_pump_of_one_stream_registers_nothing_for_the_other(node: Node, held: Keeper) -> None:
     """What lies in an empty seat, /dev/null, is never at its end: a keeper would stay for it."""
 
     def nulls() -> int:
-        return list(shimrig.open_files(held.process.pid).values()).count("/dev/null")
+        return list(open_files(held.process.pid).values()).count("/dev/null")
 
     before = nulls()
 
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage, ("in",)) as other:
+        async with foreign_streams.other(stage, ("in",)) as other:
             await other.do("open")
-            await pumprig.until(lambda: held.ask("exitd-list", ("at", 0)).number("init_started") == 1, "not registered")
+            await foreign_streams.until(
+                lambda: held.ask("exitd-list", ("at", 0)).number("init_started") == 1, "not registered"
+            )
             assert nulls() == before
         await stage.ended(made)
 
-    play(rig, act, spec=replace(pumprig.SPEC, tty=True))
+    play(node, act, spec=replace(foreign_streams.SPEC, tty=True))
 
 
-def test_both_streams_are_in_the_log_when_the_end_is_told(rig: Rig, held: Keeper) -> None:
+def test_both_streams_are_in_the_log_when_the_end_is_told(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.says(b"one\n")
             await other.says(b"two\n", "err")
@@ -77,14 +80,14 @@ def test_both_streams_are_in_the_log_when_the_end_is_told(rig: Rig, held: Keeper
         assert (stage.log(), stage.log("stderr")) == (b"one\nthree", b"two\n")
         assert made.shim_of(KEY) is None and stage.left_by_itself
 
-    play(rig, act)
+    play(node, act)
 
 
-def test_a_long_output_survives_the_deaths_of_many_pumps_to_the_byte(rig: Rig, held: Keeper, at_once: None) -> None:
+def test_a_long_output_survives_the_deaths_of_many_pumps_to_the_byte(node: Node, held: Keeper, at_once: None) -> None:
     chosen = random.Random(SEED)
 
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             for part in range(PARTS):
                 other.ask("count", "out", part * PART_LINES + 1, (part + 1) * PART_LINES)
@@ -94,16 +97,16 @@ def test_a_long_output_survives_the_deaths_of_many_pumps_to_the_byte(rig: Rig, h
         await stage.ended(made)
         assert stage.log() == lines(1, PARTS * PART_LINES)
 
-    play(rig, act)
+    play(node, act)
 
 
 def test_a_long_input_survives_them_too_and_ends_when_both_sides_have_closed_it(
-    rig: Rig, held: Keeper, at_once: None
+    node: Node, held: Keeper, at_once: None
 ) -> None:
     chosen = random.Random(SEED)
 
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other, stage.session(orders=closing(other)) as session:
+        async with foreign_streams.other(stage) as other, stage.session(orders=closing(other)) as session:
             await other.do("open")
             await other.do("echo")
             reading = asyncio.create_task(collected(session))
@@ -118,7 +121,7 @@ def test_a_long_input_survives_them_too_and_ends_when_both_sides_have_closed_it(
             await reading
         assert stage.log() == lines(1, PARTS * PART_LINES)
 
-    play(rig, act)
+    play(node, act)
 
 
 def closing(other: Other) -> Orders:
@@ -134,13 +137,13 @@ def closing(other: Other) -> Orders:
     return Orders(close_stdin=close_stdin)
 
 
-def test_input_before_the_fifos_are_opened_waits_and_a_detached_client_ends_nothing(rig: Rig, held: Keeper) -> None:
+def test_input_before_the_fifos_are_opened_waits_and_a_detached_client_ends_nothing(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
         async with stage.session() as session:
             await session.write(b"first ")
             await session.settle()
         await stage.kill_pump(made)
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.do("echo")
             async with stage.session(orders=closing(other)) as session:
@@ -150,12 +153,12 @@ def test_input_before_the_fifos_are_opened_waits_and_a_detached_client_ends_noth
         await stage.ended(made)
         assert stage.log() == b"first second"
 
-    play(rig, act)
+    play(node, act)
 
 
-def test_an_attached_client_gets_all_output_and_then_its_end(rig: Rig, held: Keeper) -> None:
+def test_an_attached_client_gets_all_output_and_then_its_end(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other, stage.session(WantedStreams(stdin=False)) as session:
+        async with foreign_streams.other(stage) as other, stage.session(WantedStreams(stdin=False)) as session:
             await other.do("open")
             other.ask("count", "out", 1, PART_LINES)
             reading = asyncio.create_task(collected(session))
@@ -164,15 +167,15 @@ def test_an_attached_client_gets_all_output_and_then_its_end(rig: Rig, held: Kee
             await stage.ended(made)
             assert await reading == stage.log() == lines(1, PART_LINES)
 
-    play(rig, act)
+    play(node, act)
 
 
 # -- the end
 
 
-def test_what_comes_after_the_end_was_told_is_waited_for(rig: Rig, held: Keeper, patient: None) -> None:
+def test_what_comes_after_the_end_was_told_is_waited_for(node: Node, held: Keeper, patient: None) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             made.end(KEY)
             await other.do("count", "out", 1, PART_LINES)
@@ -181,12 +184,12 @@ def test_what_comes_after_the_end_was_told_is_waited_for(rig: Rig, held: Keeper,
         assert stage.log() == lines(1, PART_LINES)
         assert stage.left_by_itself
 
-    play(rig, act, plan=drained(Stage(rig), A_DAY))
+    play(node, act, plan=drained(Stage(node), A_DAY))
 
 
-def test_outputs_end_is_not_the_containers(rig: Rig, held: Keeper) -> None:
+def test_outputs_end_is_not_the_containers(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.says(b"last words")
             await other.do("close", "out", "err")
@@ -198,34 +201,34 @@ def test_outputs_end_is_not_the_containers(rig: Rig, held: Keeper) -> None:
             await stage.ended(made)
         assert stage.log() == b"last words"
 
-    play(rig, act)
+    play(node, act)
 
 
-def test_a_writer_that_stays_costs_the_drain_limit_and_no_byte(rig: Rig, held: Keeper) -> None:
+def test_a_writer_that_stays_costs_the_drain_limit_and_no_byte(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.do("count", "out", 1, 100)
             await stage.ended(made)
             assert stage.left_by_itself
         assert stage.log() == lines(1, 100)
 
-    play(rig, act, plan=drained(Stage(rig), b"drain_ms=200"))
+    play(node, act, plan=drained(Stage(node), b"drain_ms=200"))
 
 
-def test_fifos_that_nobody_has_opened_are_at_their_end_at_once(rig: Rig, held: Keeper) -> None:
+def test_fifos_that_nobody_has_opened_are_at_their_end_at_once(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
         await stage.ended(made)
         assert stage.left_by_itself
 
-    play(rig, act, plan=drained(Stage(rig), A_DAY))
+    play(node, act, plan=drained(Stage(node), A_DAY))
 
 
 def test_a_pump_that_is_killed_while_it_drains_is_replaced_and_told_again(
-    rig: Rig, held: Keeper, patient: None
+    node: Node, held: Keeper, patient: None
 ) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             made.end(KEY)
             await stage.kill_pump(made)
@@ -234,10 +237,10 @@ def test_a_pump_that_is_killed_while_it_drains_is_replaced_and_told_again(
             await stage.ended(made)
         assert stage.log() == lines(1, 1000)
 
-    play(rig, act, plan=drained(Stage(rig), A_DAY))
+    play(node, act, plan=drained(Stage(node), A_DAY))
 
 
-def test_a_pump_that_does_not_hear_is_killed(rig: Rig, held: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pump_that_does_not_hear_is_killed(node: Node, held: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pumps, "LEAVES_SECONDS", 0.3)
 
     async def act(stage: Stage, made: Pumps) -> None:
@@ -247,13 +250,13 @@ def test_a_pump_that_does_not_hear_is_killed(rig: Rig, held: Keeper, monkeypatch
         await stage.ended(made)
         assert made.shim_of(KEY) is None
 
-    play(rig, act)
+    play(node, act)
 
 
 # -- the daemon
 
 
-async def ends_with(log: bytes, stage: Stage, other: pumprig.Other, later: Pumps) -> None:
+async def ends_with(log: bytes, stage: Stage, other: foreign_streams.Other, later: Pumps) -> None:
     """The program writes `after` and is killed: all of its output is in the log, and the later daemon's pump leaves."""
     await other.says(b"after")
     await other.killed()
@@ -262,45 +265,47 @@ async def ends_with(log: bytes, stage: Stage, other: pumprig.Other, later: Pumps
     await later.leave(KEY)
 
 
-def test_output_goes_on_while_the_daemon_is_away_and_its_successor_finds_the_pump(rig: Rig, held: Keeper) -> None:
+def test_output_goes_on_while_the_daemon_is_away_and_its_successor_finds_the_pump(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.says(b"before ")
             pump = made.shim_of(KEY)
             made.close()
             await other.do("count", "out", 1, PART_LINES)
-            async with pumprig.daemon(rig) as later:
+            async with foreign_streams.daemon(node) as later:
                 stage.find(later)
                 assert later.shim_of(KEY) == pump is not None
                 await ends_with(b"before " + lines(1, PART_LINES) + b"after", stage, other, later)
 
-    play(rig, act)
+    play(node, act)
 
 
-def test_a_pump_that_was_killed_while_the_daemon_was_away_is_replaced_by_its_successor(rig: Rig, held: Keeper) -> None:
+def test_a_pump_that_was_killed_while_the_daemon_was_away_is_replaced_by_its_successor(
+    node: Node, held: Keeper
+) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.says(b"before ")
             pump = made.shim_of(KEY)
             assert pump is not None
             made.close()
-            shimrig.end_process(pump.pid)
+            end_process(pump.pid)
             await other.says(b"between ")
-            async with pumprig.daemon(rig) as later:
+            async with foreign_streams.daemon(node) as later:
                 stage.find(later)
-                await pumprig.until(lambda: later.shim_of(KEY) is not None, "a replacement")
+                await foreign_streams.until(lambda: later.shim_of(KEY) is not None, "a replacement")
                 await ends_with(b"before between after", stage, other, later)
 
-    play(rig, act)
+    play(node, act)
 
 
-def test_a_pump_registers_with_the_next_keeper_while_no_daemon_is_there(rig: Rig) -> None:
-    keepers = [rig.keeper()]
+def test_a_pump_registers_with_the_next_keeper_while_no_daemon_is_there(node: Node) -> None:
+    keepers = [node.keeper()]
 
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.says(b"before ")
             pump = made.shim_of(KEY)
@@ -308,78 +313,80 @@ def test_a_pump_registers_with_the_next_keeper_while_no_daemon_is_there(rig: Rig
             made.close()
             for _ in range(2):
                 keepers[-1].close()
-                keepers.append(rig.keeper())
-                await pumprig.until(lambda: keepers[-1].ask("exitd-list", ("at", 0)).kind == "exitd-run", "the pump")
+                keepers.append(node.keeper())
+                await foreign_streams.until(
+                    lambda: keepers[-1].ask("exitd-list", ("at", 0)).kind == "exitd-run", "the pump"
+                )
                 await other.says(b"between ")
-            shimrig.end_process(pump.pid)
+            end_process(pump.pid)
             await other.says(b"waiting ")
-            async with pumprig.daemon(rig) as later:
+            async with foreign_streams.daemon(node) as later:
                 stage.find(later)
-                await pumprig.until(lambda: later.shim_of(KEY) is not None, "a replacement")
+                await foreign_streams.until(lambda: later.shim_of(KEY) is not None, "a replacement")
                 await ends_with(b"before between between waiting after", stage, other, later)
 
-    play(rig, act)
+    play(node, act)
     keepers[-1].close()
 
 
-def test_a_pump_that_has_left_is_not_begun_again(rig: Rig, held: Keeper) -> None:
+def test_a_pump_that_has_left_is_not_begun_again(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
         await stage.ended(made)
-        async with pumprig.daemon(rig) as later:
+        async with foreign_streams.daemon(node) as later:
             stage.find(later)
             gone = later.gone(KEY)
             assert gone is not None
-            await pumprig.limited(gone)  # a zombie still, perhaps
+            await foreign_streams.limited(gone)  # a zombie still, perhaps
             assert later.shim_of(KEY) is None and stage.left_by_itself
             await later.leave(KEY)
             assert later.gone(KEY) is None
 
-    play(rig, act)
+    play(node, act)
 
 
 def test_a_pump_whose_replacement_failed_while_exitd_alone_had_its_streams_is_replaced_in_a_round(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keepers = [rig.keeper()]
+    keepers = [node.keeper()]
 
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.says(b"before ")
             pump, gone, program = made.shim_of(KEY), made.gone(KEY), made._shims._program
             assert pump is not None and gone is not None
-            await pumprig.until(lambda: not made._pumps[KEY].misses_copies(), "copies")
+            await foreign_streams.until(lambda: not made._pumps[KEY].misses_copies(), "copies")
             monkeypatch.setattr(made._shims, "_program", f"{program}-that-is-being-installed")
             os.kill(pump.pid, signal.SIGSTOP)  # it does not register with the next keeper
             keepers[-1].close()
-            keepers.append(rig.keeper())
-            shimrig.end_process(pump.pid)
-            await pumprig.until(lambda: made.shim_of(KEY) is None, "its end")
-            await pumprig.until(lambda: not made._pumps[KEY].replacements, "a replacement that failed")
+            keepers.append(node.keeper())
+            end_process(pump.pid)
+            await foreign_streams.until(lambda: made.shim_of(KEY) is None, "its end")
+            await foreign_streams.until(lambda: not made._pumps[KEY].replacements, "a replacement that failed")
             assert not gone.is_set()
             await other.says(b"waiting ")
             monkeypatch.setattr(made._shims, "_program", program)
             made.look_at_all()
-            await pumprig.until(lambda: made.shim_of(KEY) is not None, "a replacement")
+            await foreign_streams.until(lambda: made.shim_of(KEY) is not None, "a replacement")
             await ends_with(b"before waiting after", stage, other, made)
 
-    play(rig, act)
+    play(node, act)
     keepers[-1].close()
 
 
-def test_without_a_keeper_a_pump_works_and_has_no_successor(rig: Rig) -> None:
-    rig.state.mkdir()
+def test_without_a_keeper_a_pump_works_and_has_no_successor(node: Node) -> None:
+    node.state.mkdir()
 
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.says(b"seen")
-            await pumprig.until(lambda: stage.log_path.exists() and stage.log() == b"seen", "the log")
+            await foreign_streams.until(lambda: stage.log_path.exists() and stage.log() == b"seen", "the log")
             pump, gone = made.shim_of(KEY), made.gone(KEY)
             assert pump is not None and gone is not None
-            shimrig.end_process(pump.pid)
-            await pumprig.limited(gone)
+            end_process(pump.pid)
+            await foreign_streams.limited(gone)
             assert made.shim_of(KEY) is None
             await made.leave(KEY)
 
-    play(rig, act)
+    play(node, act)

@@ -16,15 +16,16 @@ from supervisor.runtime.foreign_shim import pumps
 from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.streams.attach import Orders, Output, WantedStreams
 from tests.shim.test_journald import Journal
-from tests.system import pumprig
-from tests.system.pumprig import KEY, PART_LINES, SPEC, Stage, collected, lines, play
-from tests.system.shimrig import LIMIT_SECONDS, Keeper, Rig
-from tests.system.streamrig import json_texts, rotated, texts
+from tests.system import foreign_streams
+from tests.system.foreign_streams import KEY, PART_LINES, SPEC, Stage, collected, lines, play
+from tests.system.keepers import Keeper, Node
+from tests.system.streams import json_texts, rotated, texts
+from tests.system.waits import LIMIT_SECONDS
 
 
 @pytest.fixture
-def held(rig: Rig) -> Iterator[Keeper]:
-    with pumprig.held(rig) as made:
+def held(node: Node) -> Iterator[Keeper]:
+    with foreign_streams.held(node) as made:
         yield made
 
 
@@ -35,11 +36,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("driver", [LogDriver.CRI, LogDriver.JSON_FILE])
-def test_a_log_is_rotated_and_no_line_is_lost(rig: Rig, held: Keeper, at_once: None, driver: LogDriver) -> None:
-    spec = pumprig.logged(LogSpec(driver, max_bytes=65_536, max_files=100))
+def test_a_log_is_rotated_and_no_line_is_lost(node: Node, held: Keeper, at_once: None, driver: LogDriver) -> None:
+    spec = foreign_streams.logged(LogSpec(driver, max_bytes=65_536, max_files=100))
 
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             other.ask("count", "out", 1, PART_LINES)
             await stage.kill_pump(made)
@@ -50,22 +51,22 @@ def test_a_log_is_rotated_and_no_line_is_lost(rig: Rig, held: Keeper, at_once: N
         assert got == lines(1, PART_LINES)
         assert len(log) > 10 * 65_536 and stage.log_path.stat().st_size < 2 * 65_536
 
-    play(rig, act, spec)
+    play(node, act, spec)
 
 
 @pytest.fixture
-def journal(rig: Rig) -> Iterator[Journal]:
-    made = Journal(rig.directory)
+def journal(node: Node) -> Iterator[Journal]:
+    made = Journal(node.directory)
     made.open()
     yield made
     made.close()
 
 
-def test_the_journal_gets_it_also_after_a_replacement(rig: Rig, held: Keeper, journal: Journal) -> None:
-    spec = pumprig.logged(LogSpec(LogDriver.JOURNALD))
+def test_the_journal_gets_it_also_after_a_replacement(node: Node, held: Keeper, journal: Journal) -> None:
+    spec = foreign_streams.logged(LogSpec(LogDriver.JOURNALD))
 
     async def act(stage: Stage, made: Pumps) -> None:
-        async with pumprig.other(stage) as other:
+        async with foreign_streams.other(stage) as other:
             await other.do("open")
             await other.says(b"one\n")
             assert journal.next()["MESSAGE"] == b"one"
@@ -76,12 +77,12 @@ def test_the_journal_gets_it_also_after_a_replacement(rig: Rig, held: Keeper, jo
         await stage.ended(made)
 
     program = b"exitd-journald\0"
-    plan = Stage(rig, spec=spec).plan()
+    plan = Stage(node, spec=spec).plan()
     assert plan.count(program) == 1
-    play(rig, act, spec, plan.replace(program, program + b"logger=" + os.fsencode(journal.path) + b"\0"))
+    play(node, act, spec, plan.replace(program, program + b"logger=" + os.fsencode(journal.path) + b"\0"))
 
 
-def test_a_terminal_is_one_fifo_each_way_and_its_size_the_managers(rig: Rig, held: Keeper) -> None:
+def test_a_terminal_is_one_fifo_each_way_and_its_size_the_managers(node: Node, held: Keeper) -> None:
     sizes = []
 
     async def resize(line: Control, size: Winsize) -> None:
@@ -89,7 +90,7 @@ def test_a_terminal_is_one_fifo_each_way_and_its_size_the_managers(rig: Rig, hel
 
     async def act(stage: Stage, made: Pumps) -> None:
         assert sorted(name for name in os.listdir(stage.path) if name.startswith("std")) == ["stdin", "stdout"]
-        async with pumprig.other(stage, ["in"]) as other:
+        async with foreign_streams.other(stage, ["in"]) as other:
             await other.do("open")
             await other.do("echo")
             async with stage.session(WantedStreams(size=Winsize(4, 5)), Orders(resize=resize)) as session:
@@ -100,7 +101,7 @@ def test_a_terminal_is_one_fifo_each_way_and_its_size_the_managers(rig: Rig, hel
         assert stage.log() == b"typed"
         assert sizes == [Winsize(4, 5), Winsize(6, 7)]
 
-    play(rig, act, replace(SPEC, tty=True))
+    play(node, act, replace(SPEC, tty=True))
 
 
 # -- execs
@@ -112,17 +113,17 @@ def an_exec(attach: bool) -> Exec:
 
 
 async def begin_exec(stage: Stage, made: Pumps, e: Exec) -> Stage:
-    own = Stage(stage.rig, e.key)
+    own = Stage(stage.node, e.key)
     directory = rundir.make_in(own.path, pumps.plan_of_exec(e, own.place))
     fifos = await made.begin(e.key, directory, e.spec)
     assert (fifos.stdin, fifos.stdout, fifos.stderr) == ("", f"{own.path}/stdout", f"{own.path}/stderr")
     return own
 
 
-def test_the_output_of_an_exec_waits_for_whoever_attaches(rig: Rig, held: Keeper) -> None:
+def test_the_output_of_an_exec_waits_for_whoever_attaches(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
         own = await begin_exec(stage, made, an_exec(attach=True))
-        async with pumprig.other(own, ["err"]) as other:
+        async with foreign_streams.other(own, ["err"]) as other:
             await other.do("open")
             await other.says(b"all of it")
         made.end(own.key)
@@ -133,11 +134,11 @@ def test_the_output_of_an_exec_waits_for_whoever_attaches(rig: Rig, held: Keeper
         await made.remove(own.key)
         await made.leave(KEY)
 
-    play(rig, act)
+    play(node, act)
 
 
 def test_an_exec_that_is_deleted_holds_its_output_for_nobody(
-    rig: Rig, held: Keeper, monkeypatch: pytest.MonkeyPatch
+    node: Node, held: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pumps, "HOLD_MS", 86_400_000)
     monkeypatch.setattr(pumps, "EXEC_LEAVES_SECONDS", 0.1)
@@ -149,23 +150,23 @@ def test_an_exec_that_is_deleted_holds_its_output_for_nobody(
             await made.remove(own.key)
         assert made.gone(own.key) is None
 
-    play(rig, act)
+    play(node, act)
 
 
-def test_with_a_run_go_the_pumps_of_its_execs(rig: Rig, held: Keeper) -> None:
+def test_with_a_run_go_the_pumps_of_its_execs(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
         await begin_exec(stage, made, an_exec(attach=False))
 
-    play(rig, act)
+    play(node, act)
 
 
 # -- beginnings that fail
 
 
-def test_a_begin_that_fails_leaves_no_pump(rig: Rig, held: Keeper) -> None:
+def test_a_begin_that_fails_leaves_no_pump(node: Node, held: Keeper) -> None:
     async def begin() -> None:
-        stage = Stage(rig)
-        async with pumprig.daemon(rig) as made:
+        stage = Stage(node)
+        async with foreign_streams.daemon(node) as made:
             directory = rundir.make(stage.place.state, "box", 1, stage.plan())
             os.mkfifo(f"{stage.path}/stdout")
             with pytest.raises(ShimFailed, match="File exists"):

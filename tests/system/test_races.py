@@ -11,8 +11,9 @@ import pytest
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, WrongState
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, scaled, spec, until, warm_up
+from tests.system.daemons import Daemon, left, remove_all, spec, warm_up
 from tests.system.lives import ended, events, last_exit, ledger, types, word
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Unreachable
 from tests.system import lives, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
-from tests.system.gates import Gates, gone, killed
+from tests.system.daemons import Daemon
 from tests.system.oracle import (
     AT_ONCE,
     BY_KERNEL,
@@ -28,6 +27,9 @@ from tests.system.oracle import (
     inspect,
     shim_of,
 )
+from tests.system.processes import gone, killed
+from tests.system.runtimes import Gates
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 pytestmark = pytest.mark.observed()
 

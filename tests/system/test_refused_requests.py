@@ -9,8 +9,9 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest, ExitdError
 from tests.system import lives
-from tests.system.daemonrig import Daemon, left, remove_all, until
+from tests.system.daemons import Daemon, left, remove_all
 from tests.system.lives import word
+from tests.system.waits import until
 
 
 @pytest.fixture

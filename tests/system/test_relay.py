@@ -1,14 +1,10 @@
 """The relay as a program, between a containerd and an exitd that come and go."""
 
 import os
-import pathlib
 import random
 import socket
 import struct
 import time
-from collections.abc import Iterator
-
-import pytest
 
 from shim import native
 from tests.shim.relaywords import (
@@ -32,55 +28,49 @@ from tests.shim.relaywords import (
     of_task,
     success,
 )  # fmt: skip
-from tests.system.daemonrig import private_kb, until
-from tests.system.relaychain import Rig, chain, rig_in
-from tests.system.shimrig import open_files
+from tests.system.processes import open_files, private_kb
+from tests.system.relay import Relays, chain
+from tests.system.waits import until
 
 GROUP = "io.kubernetes.cri.sandbox-id"
-
-
-@pytest.fixture
-def rig(tmp_path: pathlib.Path) -> Iterator[Rig]:
-    with rig_in(tmp_path) as made:
-        yield made
 
 
 # -- between containerd and exitd
 
 
-def test_a_hello_says_who_the_relay_is_and_which_connections_it_has(rig: Rig) -> None:
-    one = chain(rig, "pause", **{GROUP: "pod"})
-    probe, second = rig.connect(one.bundle.address), rig.connect(one.bundle.address)
+def test_a_hello_says_who_the_relay_is_and_which_connections_it_has(relays: Relays) -> None:
+    one = chain(relays, "pause", **{GROUP: "pod"})
+    probe, second = relays.connect(one.bundle.address), relays.connect(one.bundle.address)
     second.ask(1, "State", C1)
     _, hello = one.exitd.greeted()
     assert dict(hello.pairs) == {
         "relay": one.hello.get("relay"),
         "connection": "2",
         "live": "2,1",
-        "pid": str(rig.relays()[0]),
+        "pid": str(relays.living()[0]),
         "started": str(native.process_stat(one.pid)[2]),
         "courier": "1",
         "namespace": "ns",
         "group": "pod",
-        "address": rig.containerd + ".ttrpc",
-        "socket": str(rig.socket("pod")),
+        "address": relays.containerd + ".ttrpc",
+        "socket": str(relays.socket("pod")),
     }
     assert (one.hello.get("connection"), one.hello.get("live"), len(hello.get("relay"))) == ("1", "1", 16)
     probe.close()
 
 
-def test_a_request_waits_for_an_exitd_that_is_not_there_yet(rig: Rig) -> None:
-    client = rig.connect(rig.start(rig.bundle("c1")))
+def test_a_request_waits_for_an_exitd_that_is_not_there_yet(relays: Relays) -> None:
+    client = relays.connect(relays.start(relays.bundle("c1")))
     client.ask(1, "Create", C1)
     assert client.silent()
-    up, _ = rig.exitd().greeted()
+    up, _ = relays.exitd().greeted()
     assert up.next() == Frame(1, REQUEST, 0, call("Create", C1))
     up.send(Frame(1, RESPONSE, 0, PID))
     assert client.next() == Frame(1, RESPONSE, 0, PID)
 
 
-def test_when_exitd_ends_its_last_replies_come_through_and_the_rest_is_asked_again_in_order(rig: Rig) -> None:
-    c = chain(rig)
+def test_when_exitd_ends_its_last_replies_come_through_and_the_rest_is_asked_again_in_order(relays: Relays) -> None:
+    c = chain(relays)
     c.client.ask(3, "Start", C1)
     c.client.ask(5, "Kill", C1)
     c.up.frames(2)
@@ -101,8 +91,8 @@ def test_when_exitd_ends_its_last_replies_come_through_and_the_rest_is_asked_aga
     assert c.client.frames(3) == [Frame(stream, RESPONSE, 0, PID) for stream in (7, 5, 1)]
 
 
-def test_a_kept_reply_is_followed_by_done_and_a_closed_connection_by_bye(rig: Rig) -> None:
-    c = chain(rig)
+def test_a_kept_reply_is_followed_by_done_and_a_closed_connection_by_bye(relays: Relays) -> None:
+    c = chain(relays)
     c.ask(3, "Create", C1, PID, KEEP)
     assert c.up.next() == Frame(3, DONE, 0, b"")
     c.client.close()
@@ -110,13 +100,13 @@ def test_a_kept_reply_is_followed_by_done_and_a_closed_connection_by_bye(rig: Ri
     assert c.up.next() is None
 
 
-def test_while_exitd_is_away_containerd_may_restart_and_finds_its_task(rig: Rig) -> None:
-    c = chain(rig)
+def test_while_exitd_is_away_containerd_may_restart_and_finds_its_task(relays: Relays) -> None:
+    c = chain(relays)
     for stream, method in ((3, "Connect"), (5, "Pids"), (7, "State")):
         c.ask(stream, method, C1, success(method.encode()), CACHEABLE)
     c.exitd.end()
     c.client.close()
-    client = rig.connect(c.bundle.address)
+    client = relays.connect(c.bundle.address)
     began = time.monotonic()
     for stream, method in ((1, "Connect"), (3, "Pids"), (5, "State")):
         client.ask(stream, method, C1)
@@ -132,8 +122,8 @@ def test_while_exitd_is_away_containerd_may_restart_and_finds_its_task(rig: Rig)
     assert client.next() == Frame(7, RESPONSE, 0, PID)
 
 
-def test_an_exitd_that_is_silent_for_a_second_is_stood_in_for(rig: Rig) -> None:
-    c = chain(rig)
+def test_an_exitd_that_is_silent_for_a_second_is_stood_in_for(relays: Relays) -> None:
+    c = chain(relays)
     c.ask(3, "State", C1, success(b"old"), CACHEABLE)
     began = time.monotonic()
     c.client.ask(5, "State", C1)
@@ -147,8 +137,8 @@ def test_an_exitd_that_is_silent_for_a_second_is_stood_in_for(rig: Rig) -> None:
     assert c.client.next() == Frame(9, RESPONSE, 0, success(b"late"))
 
 
-def test_a_call_that_exitd_ended_twice_on_is_an_error_and_a_wait_goes_on(rig: Rig) -> None:
-    c = chain(rig)
+def test_a_call_that_exitd_ended_twice_on_is_an_error_and_a_wait_goes_on(relays: Relays) -> None:
+    c = chain(relays)
     c.client.ask(3, "Start", C1)
     for _ in range(2):
         frames = [c.up.next()]
@@ -165,8 +155,8 @@ def test_a_call_that_exitd_ended_twice_on_is_an_error_and_a_wait_goes_on(rig: Ri
     assert c.client.next() == Frame(1, RESPONSE, 0, PID)
 
 
-def test_an_exitd_that_hangs_up_at_once_is_not_asked_more_often_than_every_tenth_of_a_second(rig: Rig) -> None:
-    c = chain(rig)
+def test_an_exitd_that_hangs_up_at_once_is_not_asked_more_often_than_every_tenth_of_a_second(relays: Relays) -> None:
+    c = chain(relays)
     c.up.close()
     began = time.monotonic()
     for _ in range(5):
@@ -174,29 +164,29 @@ def test_an_exitd_that_hangs_up_at_once_is_not_asked_more_often_than_every_tenth
     assert time.monotonic() - began > 0.35
 
 
-def test_too_much_that_waits_is_refused_at_once_and_what_waits_is_kept(rig: Rig) -> None:
-    client = rig.connect(rig.start(rig.bundle("c1")))
+def test_too_much_that_waits_is_refused_at_once_and_what_waits_is_kept(relays: Relays) -> None:
+    client = relays.connect(relays.start(relays.bundle("c1")))
     waits = [Frame(2 * n + 1, REQUEST, 0, call("Wait", C1)) for n in range(4100)]
     client.send(*waits)
     refused = client.frames(4)
     assert [(f.stream, code_of(f.data)) for f in refused] == [(2 * n + 1, 14) for n in range(4096, 4100)]
-    up, _ = rig.exitd().greeted()
+    up, _ = relays.exitd().greeted()
     assert up.frames(4096) == waits[:4096]
 
 
 # -- what others may do
 
 
-def test_an_oversize_frame_is_refused_with_8_and_the_connection_stays(rig: Rig) -> None:
-    c = chain(rig)
+def test_an_oversize_frame_is_refused_with_8_and_the_connection_stays(relays: Relays) -> None:
+    c = chain(relays)
     c.client.socket.sendall(struct.pack(">IIBB", DATA_MAX + 1, 3, REQUEST, 0) + bytes(DATA_MAX + 1))
     refused = c.client.next()
     assert refused is not None and (refused.stream, code_of(refused.data)) == (3, 8)
     c.ask(5, "State", C1, PID)
 
 
-def test_the_largest_frames_go_through_both_ways(rig: Rig) -> None:
-    c = chain(rig)
+def test_the_largest_frames_go_through_both_ways(relays: Relays) -> None:
+    c = chain(relays)
     request = call("Update", bytes(DATA_MAX - 64))
     reply = success(bytes(DATA_MAX - 5))
     c.client.send(Frame(3, REQUEST, 0, request))
@@ -206,8 +196,8 @@ def test_the_largest_frames_go_through_both_ways(rig: Rig) -> None:
     until(lambda: private_kb(c.pid) < 400, "the memory for it is given back")
 
 
-def test_frames_that_come_byte_by_byte_are_whole_in_the_end(rig: Rig) -> None:
-    c = chain(rig)
+def test_frames_that_come_byte_by_byte_are_whole_in_the_end(relays: Relays) -> None:
+    c = chain(relays)
     for byte in encode(Frame(3, REQUEST, 0, call("State", C1))):
         c.client.socket.sendall(bytes([byte]))
     assert c.up.next() == Frame(3, REQUEST, 0, call("State", C1))
@@ -216,14 +206,14 @@ def test_frames_that_come_byte_by_byte_are_whole_in_the_end(rig: Rig) -> None:
     assert c.client.next() == Frame(3, RESPONSE, 0, PID)
 
 
-def test_garbage_and_half_frames_harm_nobody_else(rig: Rig) -> None:
-    c = chain(rig)
+def test_garbage_and_half_frames_harm_nobody_else(relays: Relays) -> None:
+    c = chain(relays)
     dice = random.Random(5)
     for size in (1, 9, 10, 11, 400, 70_000):
-        bad = rig.connect(c.bundle.address)
+        bad = relays.connect(c.bundle.address)
         bad.socket.sendall(dice.randbytes(size))
         bad.close()
-    half = rig.connect(c.bundle.address)
+    half = relays.connect(c.bundle.address)
     half.socket.sendall(struct.pack(">IIBB", 1000, 1, REQUEST, 0) + b"half")
     c.exitd.end()
     c.exitd.again()
@@ -233,11 +223,11 @@ def test_garbage_and_half_frames_harm_nobody_else(rig: Rig) -> None:
     c.up = peers[-1][0]
     c.up.frames(2)
     c.ask(3, "State", C1, PID)
-    assert rig.relays() == [c.pid]
+    assert relays.living() == [c.pid]
 
 
-def test_garbage_of_exitd_ends_no_connection_of_containerd(rig: Rig) -> None:
-    c = chain(rig)
+def test_garbage_of_exitd_ends_no_connection_of_containerd(relays: Relays) -> None:
+    c = chain(relays)
     c.up.socket.sendall(encode(Frame(99, RESPONSE, 255, b"who?")) + encode(Frame(1, HELLO, 0, b"x" * 999)))
     c.up.socket.sendall(struct.pack(">IIBB", 1 << 31, 1, RESPONSE, 0) + bytes(100_000))
     c.up.close()
@@ -247,9 +237,9 @@ def test_garbage_of_exitd_ends_no_connection_of_containerd(rig: Rig) -> None:
     assert c.client.next() == Frame(1, RESPONSE, 0, PID)
 
 
-def test_a_containerd_that_does_not_read_loses_its_connection_and_no_other_notices(rig: Rig) -> None:
-    c = chain(rig)
-    slow = rig.connect(c.bundle.address)
+def test_a_containerd_that_does_not_read_loses_its_connection_and_no_other_notices(relays: Relays) -> None:
+    c = chain(relays)
+    slow = relays.connect(c.bundle.address)
     for n in range(4):
         slow.ask(2 * n + 1, "Stats", C1)
     up, _ = c.exitd.greeted()
@@ -260,8 +250,8 @@ def test_a_containerd_that_does_not_read_loses_its_connection_and_no_other_notic
     c.ask(3, "State", C1, PID)
 
 
-def test_an_exitd_that_does_not_read_costs_nobody_an_answer(rig: Rig) -> None:
-    c = chain(rig)
+def test_an_exitd_that_does_not_read_costs_nobody_an_answer(relays: Relays) -> None:
+    c = chain(relays)
     payload = bytes(20_000)
     for n in range(1, 101):
         c.client.ask(2 * n + 1, "Update", payload)
@@ -269,8 +259,8 @@ def test_an_exitd_that_does_not_read_costs_nobody_an_answer(rig: Rig) -> None:
     assert [frame.stream for frame in heard] == [2 * n + 1 for n in range(1, 101)]
 
 
-def test_a_thousand_waits_on_one_connection_are_answered_each_once(rig: Rig) -> None:
-    c = chain(rig)
+def test_a_thousand_waits_on_one_connection_are_answered_each_once(relays: Relays) -> None:
+    c = chain(relays)
     waits = [Frame(2 * n + 1, REQUEST, 0, call("Wait", C1)) for n in range(1, 1001)]
     c.client.send(*waits)
     assert c.up.frames(1000) == waits
@@ -285,8 +275,8 @@ def test_a_thousand_waits_on_one_connection_are_answered_each_once(rig: Rig) -> 
     print(f"private memory after 1000 waits: {private_kb(c.pid)} kB")
 
 
-def test_a_log_that_nobody_reads_stops_nothing(rig: Rig) -> None:
-    c = chain(rig)
+def test_a_log_that_nobody_reads_stops_nothing(relays: Relays) -> None:
+    c = chain(relays)
     size = 65536  # a pipe's, and then it is full
     while True:
         try:
@@ -305,8 +295,8 @@ def test_a_log_that_nobody_reads_stops_nothing(rig: Rig) -> None:
     assert c.client.next() == Frame(3, RESPONSE, 0, PID)
 
 
-def test_the_log_says_when_exitd_is_away_and_when_it_is_back(rig: Rig) -> None:
-    c = chain(rig)
+def test_the_log_says_when_exitd_is_away_and_when_it_is_back(relays: Relays) -> None:
+    c = chain(relays)
     c.exitd.end()
     said = [until(lambda: readable(c.bundle.log_fd), "a line")]
     c.exitd.again()
@@ -328,20 +318,20 @@ def readable(fd: int) -> str:
 # -- what it costs
 
 
-def test_connections_leave_no_descriptor_and_no_memory_behind(rig: Rig) -> None:
-    c = chain(rig)
+def test_connections_leave_no_descriptor_and_no_memory_behind(relays: Relays) -> None:
+    c = chain(relays)
     c.ask(3, "State", C1, PID, CACHEABLE)
 
     def connections(count: int) -> tuple[int, int]:
         for _ in range(count):
-            client = rig.connect(c.bundle.address)
+            client = relays.connect(c.bundle.address)
             client.ask(1, "Wait", C1)
             up, _ = c.exitd.greeted()
             assert up.next() is not None
             client.close()
             assert up.next() == Frame(0, BYE, 0, b"")
             up.close()
-            rig.connections.pop()
+            relays.connections.pop()
             c.exitd.peers.pop()
         until(lambda: len(open_files(c.pid)) == 8, "all are closed")
         return len(open_files(c.pid)), private_kb(c.pid)
@@ -350,10 +340,10 @@ def test_connections_leave_no_descriptor_and_no_memory_behind(rig: Rig) -> None:
     assert connections(200) <= (fds, before_kb + 8)
 
 
-def test_the_private_memory_of_a_relay_is_small(rig: Rig) -> None:
-    c = chain(rig, "pause", **{GROUP: "pod"})
+def test_the_private_memory_of_a_relay_is_small(relays: Relays) -> None:
+    c = chain(relays, "pause", **{GROUP: "pod"})
     for id in ("one", "two"):
-        client = rig.connect(rig.start(rig.bundle(id, **{GROUP: "pod"})))
+        client = relays.connect(relays.start(relays.bundle(id, **{GROUP: "pod"})))
         client.ask(1, "Wait", of_task(id))
         up, _ = c.exitd.greeted()
         assert up.next() is not None
@@ -363,8 +353,8 @@ def test_the_private_memory_of_a_relay_is_small(rig: Rig) -> None:
     assert private_kb(c.pid) <= 100
 
 
-def test_frames_are_never_cut_whatever_the_reader_takes(rig: Rig) -> None:
-    c = chain(rig)
+def test_frames_are_never_cut_whatever_the_reader_takes(relays: Relays) -> None:
+    c = chain(relays)
     c.client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     for n in range(1, 201):
         c.client.ask(2 * n + 1, "Stats", C1)

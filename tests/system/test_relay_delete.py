@@ -17,18 +17,11 @@ from shim import fields, native, prepare, record
 from shim._native import ffi, lib
 from tests.shim import relaywords
 from tests.shim.relaywords import REQUEST, RESPONSE, Frame, call, failure, number, success, text
-from tests.system.daemonrig import until
-from tests.system.gates import killed
-from tests.system.relaychain import SOCKETS, Bundle, Rig, rig_in
-from tests.system.shimrig import open_files, wait_readable
+from tests.system.processes import killed, open_files
+from tests.system.relay import SOCKETS, Bundle, Relays
+from tests.system.waits import until, wait_readable
 
 SERVICE = "exitd.shimv2.Relay"
-
-
-@pytest.fixture
-def rig(tmp_path: pathlib.Path) -> Iterator[Rig]:
-    with rig_in(tmp_path) as made:
-        yield made
 
 
 def told(data: bytes) -> tuple[int, int, float]:
@@ -46,7 +39,7 @@ def told(data: bytes) -> tuple[int, int, float]:
 class Container:
     """A process of ours as init, a run directory, and a thread as its shim: it looks, records, and then reaps."""
 
-    rig: Rig
+    relays: Relays
     bundle: Bundle
     init: subprocess.Popen[bytes]
     directory: pathlib.Path
@@ -94,13 +87,13 @@ class Container:
 
 
 @contextlib.contextmanager
-def container(rig: Rig, command: str = "exec sleep 1000") -> Iterator[Container]:
-    bundle = rig.bundle("c1")
-    directory = rig.directory / "run"
+def container(relays: Relays, command: str = "exec sleep 1000") -> Iterator[Container]:
+    bundle = relays.bundle("c1")
+    directory = relays.directory / "run"
     directory.mkdir()
     prepare.make_record(str(directory / record.NAME))
     with subprocess.Popen(["sh", "-c", command]) as init:
-        made = Container(rig, bundle, init, directory)
+        made = Container(relays, bundle, init, directory)
         task: list[tuple[str, str | int]] = [
             ("directory", str(directory)),
             ("pid", init.pid),
@@ -115,16 +108,16 @@ def container(rig: Rig, command: str = "exec sleep 1000") -> Iterator[Container]
                 made.thread.join(20)
 
 
-def gone_words(rig: Rig) -> list[dict[str, str]]:
+def gone_words(relays: Relays) -> list[dict[str, str]]:
     """What was left for exitd."""
-    found = sorted((rig.state / "shimv2" / "gone").glob("*"))
+    found = sorted((relays.state / "shimv2" / "gone").glob("*"))
     return [dict(fields.decode(path.read_bytes(), "gone").pairs) for path in found]
 
 
-def test_exitd_is_asked_and_its_answer_is_printed(rig: Rig) -> None:
-    bundle, exitd = rig.bundle("c1"), rig.exitd()
+def test_exitd_is_asked_and_its_answer_is_printed(relays: Relays) -> None:
+    bundle, exitd = relays.bundle("c1"), relays.exitd()
     said: list[tuple[bytes, str, float]] = []
-    thread = threading.Thread(target=lambda: said.append(rig.delete(bundle)))
+    thread = threading.Thread(target=lambda: said.append(relays.delete(bundle)))
     thread.start()
     peer = exitd.accept()
     payload = text(1, "ns") + text(2, "c1") + text(3, str(bundle.directory))
@@ -133,14 +126,14 @@ def test_exitd_is_asked_and_its_answer_is_printed(rig: Rig) -> None:
     peer.send(Frame(1, RESPONSE, 0, success(answer)))
     thread.join(20)
     assert said[0][:2] == (answer, "")
-    assert not (rig.state / "shimv2").exists()
+    assert not (relays.state / "shimv2").exists()
 
 
 @pytest.mark.parametrize("trouble", ["refuses", "hangs up", "talks nonsense", "says half of it"])
-def test_an_exitd_that_does_not_answer_is_taken_for_away(rig: Rig, trouble: str) -> None:
-    bundle, exitd = rig.bundle("c1"), rig.exitd()
+def test_an_exitd_that_does_not_answer_is_taken_for_away(relays: Relays, trouble: str) -> None:
+    bundle, exitd = relays.bundle("c1"), relays.exitd()
     said: list[tuple[bytes, str, float]] = []
-    thread = threading.Thread(target=lambda: said.append(rig.delete(bundle)))
+    thread = threading.Thread(target=lambda: said.append(relays.delete(bundle)))
     thread.start()
     peer = exitd.accept()
     peer.next()
@@ -155,115 +148,115 @@ def test_an_exitd_that_does_not_answer_is_taken_for_away(rig: Rig, trouble: str)
         peer.close()
     thread.join(20)
     assert told(said[0][0])[:2] == (0, 255) and said[0][2] < 3
-    assert len(gone_words(rig)) == 1
+    assert len(gone_words(relays)) == 1
 
 
-def test_an_exitd_that_says_nothing_is_waited_for_three_seconds_and_containerd_waits_five(rig: Rig) -> None:
-    bundle = rig.bundle("c1")
-    rig.exitd()
-    said, _, seconds = rig.delete(bundle)
+def test_an_exitd_that_says_nothing_is_waited_for_three_seconds_and_containerd_waits_five(relays: Relays) -> None:
+    bundle = relays.bundle("c1")
+    relays.exitd()
+    said, _, seconds = relays.delete(bundle)
     assert told(said)[:2] == (0, 255)
     assert 3 <= seconds < 4.5
 
 
-def test_without_exitd_the_container_is_ended_and_its_record_is_told(rig: Rig) -> None:
-    with container(rig) as c:
+def test_without_exitd_the_container_is_ended_and_its_record_is_told(relays: Relays) -> None:
+    with container(relays) as c:
         c.watched()
         began = time.time()
-        said, warned, seconds = rig.delete(c.bundle)
+        said, warned, seconds = relays.delete(c.bundle)
         pid, status, when = told(said)
         assert (pid, status, warned) == (c.init.pid, 128 + signal.SIGKILL, "")
         assert began - 1 < when < time.time() + 1 and seconds < 1
-        # The rig's socket is none of containerd's directory, so that no socket is named.
-        assert gone_words(rig) == [{"namespace": "ns", "id": "c1", "bundle": str(c.bundle.directory), "socket": ""}]
+        # The relays's socket is none of containerd's directory, so that no socket is named.
+        assert gone_words(relays) == [{"namespace": "ns", "id": "c1", "bundle": str(c.bundle.directory), "socket": ""}]
 
 
 @pytest.mark.parametrize("calls", [("pidfd_open",), ("open,openat", "-P", "exitd.task")])
 def test_without_room_for_a_descriptor_the_container_is_ended_once_there_is_some(
-    rig: Rig, calls: tuple[str, ...]
+    relays: Relays, calls: tuple[str, ...]
 ) -> None:
-    with container(rig) as c:
+    with container(relays) as c:
         c.watched()
         call, *at = [str(c.bundle.directory / word) if word == "exitd.task" else word for word in calls]
         tracer = ["strace", "-qq", "-o", "/dev/null", *at, "-e", f"inject={call}:error=ENFILE:when=1..3"]
-        said, warned, _ = rig.delete(c.bundle, tracer=tracer)
+        said, warned, _ = relays.delete(c.bundle, tracer=tracer)
         assert (told(said)[:2], warned) == ((c.init.pid, 128 + signal.SIGKILL), "")
 
 
-def test_a_container_that_has_ended_is_told_as_it_ended_however_often_one_asks(rig: Rig) -> None:
-    with container(rig, "exit 43") as c:
+def test_a_container_that_has_ended_is_told_as_it_ended_however_often_one_asks(relays: Relays) -> None:
+    with container(relays, "exit 43") as c:
         started = c.started
         assert c.init.wait(20) == 43
         c.record(43, False, started)
-        first = rig.delete(c.bundle)[0]
+        first = relays.delete(c.bundle)[0]
         assert told(first)[:2] == (c.init.pid, 43)
-        assert rig.delete(c.bundle)[0] == first
+        assert relays.delete(c.bundle)[0] == first
 
 
-def test_two_deletes_at_once_say_the_same(rig: Rig) -> None:
+def test_two_deletes_at_once_say_the_same(relays: Relays) -> None:
     # As containerd 1.6 does it, when a task cannot be loaded.
-    with container(rig) as c:
+    with container(relays) as c:
         c.watched()
         said: list[tuple[bytes, str, float]] = []
-        threads = [threading.Thread(target=lambda: said.append(rig.delete(c.bundle))) for _ in range(2)]
+        threads = [threading.Thread(target=lambda: said.append(relays.delete(c.bundle))) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(20)
         assert said[0][0] == said[1][0] and told(said[0][0])[1] == 137
-        assert len(gone_words(rig)) == 1
+        assert len(gone_words(relays)) == 1
 
 
-def test_an_end_that_nobody_saw_is_255_and_no_137(rig: Rig) -> None:
-    with container(rig) as c:
-        said, _, seconds = rig.delete(c.bundle)
+def test_an_end_that_nobody_saw_is_255_and_no_137(relays: Relays) -> None:
+    with container(relays) as c:
+        said, _, seconds = relays.delete(c.bundle)
         assert told(said)[:2] == (c.init.pid, 255)
         assert 0.9 < seconds < 3
         assert c.init.wait(20) == -signal.SIGKILL
 
 
-def test_a_record_of_another_run_is_not_taken_for_this_one(rig: Rig) -> None:
-    with container(rig, "exit 43") as c:
+def test_a_record_of_another_run_is_not_taken_for_this_one(relays: Relays) -> None:
+    with container(relays, "exit 43") as c:
         started = c.started
         c.init.wait(20)
         c.record(43, False, started + 1)
-        assert told(rig.delete(c.bundle)[0])[:2] == (c.init.pid, 255)
+        assert told(relays.delete(c.bundle)[0])[:2] == (c.init.pid, 255)
 
 
-def test_a_stranger_with_the_pid_is_not_killed(rig: Rig) -> None:
-    with container(rig) as c:
+def test_a_stranger_with_the_pid_is_not_killed(relays: Relays) -> None:
+    with container(relays) as c:
         task: list[tuple[str, str | int]] = [
             ("directory", str(c.directory)),
             ("pid", c.init.pid),
             ("started", c.started + 1),
         ]
         (c.bundle.directory / "exitd.task").write_bytes(fields.encode("task", task))
-        assert told(rig.delete(c.bundle)[0])[1] == 255
+        assert told(relays.delete(c.bundle)[0])[1] == 255
         assert c.init.poll() is None
 
 
 @pytest.mark.parametrize("code", [0, 43, 137, 255])
-def test_an_end_that_exitd_has_left_in_the_bundle_is_told_without_its_record(rig: Rig, code: int) -> None:
-    with container(rig) as c:
+def test_an_end_that_exitd_has_left_in_the_bundle_is_told_without_its_record(relays: Relays, code: int) -> None:
+    with container(relays) as c:
         c.leave_end(code, 1_700_000_000_250_000_000)
         (c.directory / record.NAME).unlink()
-        said, warned, seconds = rig.delete(c.bundle)
+        said, warned, seconds = relays.delete(c.bundle)
         assert (*told(said), warned) == (c.init.pid, code, 1_700_000_000.25, "")
-        assert min(seconds, *(rig.delete(c.bundle)[2] for _ in range(4))) < 1  # one that waits does so every time
+        assert min(seconds, *(relays.delete(c.bundle)[2] for _ in range(4))) < 1  # one that waits does so every time
         assert c.init.poll() is None  # a stranger by then, who has the pid: he is not even looked at
 
 
 @pytest.mark.parametrize(("code", "at_ns"), [("256", "1"), ("-1", "1"), ("x", "1"), ("7", "0"), ("7", str(1 << 63))])
-def test_an_end_in_the_bundle_that_is_none_is_not_told(rig: Rig, code: str, at_ns: str) -> None:
-    with container(rig) as c:
+def test_an_end_in_the_bundle_that_is_none_is_not_told(relays: Relays, code: str, at_ns: str) -> None:
+    with container(relays) as c:
         c.leave_end(code, at_ns)
-        pid, status, _ = told(rig.delete(c.bundle)[0])
+        pid, status, _ = told(relays.delete(c.bundle)[0])
         assert (pid, status) == (c.init.pid, 255)
 
 
 @pytest.mark.parametrize("left", ["no task", "no config", "no bundle", "no state", "nonsense"])
-def test_whatever_is_missing_delete_succeeds(rig: Rig, left: str) -> None:
-    bundle = rig.bundle("c1")
+def test_whatever_is_missing_delete_succeeds(relays: Relays, left: str) -> None:
+    bundle = relays.bundle("c1")
     began = time.time()
     match left:
         case "no config":
@@ -273,51 +266,53 @@ def test_whatever_is_missing_delete_succeeds(rig: Rig, left: str) -> None:
                 path.unlink()
             bundle.directory.rmdir()
         case "no state":
-            rig.state.rmdir()
+            relays.state.rmdir()
         case "nonsense":
             (bundle.directory / "exitd.task").write_bytes(b"task 1\0pid=1\0end\0")
-    said, warned, seconds = rig.delete(bundle, rig.directory)
+    said, warned, seconds = relays.delete(bundle, relays.directory)
     pid, status, when = told(said)
     assert (pid, status) == (0, 255) and began - 1 < when < time.time() + 1 and seconds < 1
     assert bool(warned) == (left in ("no state", "nonsense"))
 
 
-def test_the_socket_of_a_relay_that_was_killed_is_removed_and_that_of_a_live_one_stays(rig: Rig) -> None:
-    bundle = rig.bundle("c1")
-    rig.start(bundle)
-    rig.delete(bundle)
-    assert rig.socket("c1").exists()
-    killed(rig.relays()[0])
-    rig.delete(bundle)
-    assert not rig.socket("c1").exists()
+def test_the_socket_of_a_relay_that_was_killed_is_removed_and_that_of_a_live_one_stays(relays: Relays) -> None:
+    bundle = relays.bundle("c1")
+    relays.start(bundle)
+    relays.delete(bundle)
+    assert relays.socket("c1").exists()
+    killed(relays.living()[0])
+    relays.delete(bundle)
+    assert not relays.socket("c1").exists()
 
 
-def test_the_socket_of_a_relay_that_was_killed_is_removed_although_a_start_has_the_lock_for_a_while(rig: Rig) -> None:
-    bundle = rig.bundle("c1")
-    rig.start(bundle)
-    killed(rig.relays()[0])
+def test_the_socket_of_a_relay_that_was_killed_is_removed_although_a_start_has_the_lock_for_a_while(
+    relays: Relays,
+) -> None:
+    bundle = relays.bundle("c1")
+    relays.start(bundle)
+    killed(relays.living()[0])
     lock = os.open(SOCKETS, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    deleting = threading.Thread(target=rig.delete, args=(bundle,))
+    deleting = threading.Thread(target=relays.delete, args=(bundle,))
     deleting.start()
     try:
         deleting.join(1.0)
-        assert deleting.is_alive() and rig.socket("c1").exists()
+        assert deleting.is_alive() and relays.socket("c1").exists()
     finally:
         os.close(lock)
         deleting.join()
-    assert not rig.socket("c1").exists()
+    assert not relays.socket("c1").exists()
 
 
-def test_an_answer_of_exitd_does_not_wait_for_the_lock_for_long(rig: Rig) -> None:
-    bundle = rig.bundle("c1")
-    rig.start(bundle)
-    killed(rig.relays()[0])
-    exitd = rig.exitd()
+def test_an_answer_of_exitd_does_not_wait_for_the_lock_for_long(relays: Relays) -> None:
+    bundle = relays.bundle("c1")
+    relays.start(bundle)
+    killed(relays.living()[0])
+    exitd = relays.exitd()
     lock = os.open(SOCKETS, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     said: list[tuple[bytes, str, float]] = []
-    deleting = threading.Thread(target=lambda: said.append(rig.delete(bundle)))
+    deleting = threading.Thread(target=lambda: said.append(relays.delete(bundle)))
     deleting.start()
     try:
         peer = exitd.accept()
@@ -328,27 +323,27 @@ def test_an_answer_of_exitd_does_not_wait_for_the_lock_for_long(rig: Rig) -> Non
         deleting.join()
         os.close(lock)
     assert said[0][:2] == (answer, "") and said[0][2] < 3
-    rig.delete(bundle)
-    assert not rig.socket("c1").exists()
+    relays.delete(bundle)
+    assert not relays.socket("c1").exists()
 
 
 @pytest.mark.parametrize("before", ["unix://", "unix:///run/containerd/s/../../..", "", "/"])
-def test_no_other_file_is_removed_whatever_the_bundle_says(rig: Rig, before: str) -> None:
-    bundle, bait = rig.bundle("c1"), rig.directory / "bait"
+def test_no_other_file_is_removed_whatever_the_bundle_says(relays: Relays, before: str) -> None:
+    bundle, bait = relays.bundle("c1"), relays.directory / "bait"
     bait.touch()
     (bundle.directory / "address").write_text(f"{before}{bait}")
-    rig.delete(bundle)
+    relays.delete(bundle)
     assert bait.exists()
 
 
-def test_fifty_killed_relays_leave_no_socket_and_no_process(rig: Rig) -> None:
+def test_fifty_killed_relays_leave_no_socket_and_no_process(relays: Relays) -> None:
     before = len(open_files())
     for n in range(50):
-        bundle = rig.bundle(f"c{n}")
-        rig.start(bundle)
-        killed(rig.relays()[0])
-        rig.delete(bundle)
-        os.close(rig.bundles.pop().log_fd)
-    assert [path for path in rig.sockets if path.exists()] == []
-    until(lambda: not rig.relays(), "none is left")
+        bundle = relays.bundle(f"c{n}")
+        relays.start(bundle)
+        killed(relays.living()[0])
+        relays.delete(bundle)
+        os.close(relays.bundles.pop().log_fd)
+    assert [path for path in relays.sockets if path.exists()] == []
+    until(lambda: not relays.living(), "none is left")
     assert len(open_files()) == before

@@ -19,24 +19,24 @@ from tests.shim.relaywords import (
     of_task,
     success,
 )  # fmt: skip
-from tests.system.daemonrig import private_kb, until
-from tests.system.relaychain import Chain, Peer, chain, rig_in
-from tests.system.shimrig import open_files
+from tests.system.processes import open_files, private_kb
+from tests.system.relay import Chain, Peer, chain, relays_in
+from tests.system.waits import until
 
 OK, UNAVAILABLE = 0, 14
 
 
 @pytest.fixture
 def c(tmp_path: pathlib.Path) -> Iterator[Chain]:
-    with rig_in(tmp_path) as rig:
-        yield chain(rig)
+    with relays_in(tmp_path) as relays:
+        yield chain(relays)
 
 
 class Taker:
     """Where containerd takes events."""
 
     def __init__(self, c: Chain) -> None:
-        self.path = pathlib.Path(c.rig.containerd + ".ttrpc")
+        self.path = pathlib.Path(c.relays.containerd + ".ttrpc")
         self.path.unlink(missing_ok=True)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.settimeout(20)
@@ -154,10 +154,10 @@ def test_a_relay_that_is_to_leave_brings_what_it_has_first(c: Chain, taker: Take
     peer = taker.accept()
     peer.next()
     c.ask(3, "Shutdown", b"", success(), LEAVE)
-    assert peer.silent() and c.rig.relays() == [c.pid]
+    assert peer.silent() and c.relays.living() == [c.pid]
     peer.send(Frame(1, RESPONSE, 0, success()))
     assert told(c) == (5, OK)
-    c.rig.gone(c.pid)
+    c.relays.gone(c.pid)
 
 
 def test_events_leave_no_memory_and_one_descriptor_behind(c: Chain, taker: Taker) -> None:

@@ -7,7 +7,6 @@ import select
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,67 +24,60 @@ from tests.shim.relaywords import (
     of_task,
     text,
 )  # fmt: skip
-from tests.system.gates import killed
-from tests.system.relaychain import LIMIT_SECONDS, SOCKETS, Rig, chain, rig_in
-from tests.system.shimrig import open_files
+from tests.system.processes import killed, open_files
+from tests.system.relay import LIMIT_SECONDS, SOCKETS, Relays, chain
 
 GROUP = "io.kubernetes.cri.sandbox-id"
 ASKED_WITHIN = 60.0  # shim/relay/daemon.h: IDLE_MS
 
 
-@pytest.fixture
-def rig(tmp_path: pathlib.Path) -> Iterator[Rig]:
-    with rig_in(tmp_path) as made:
-        yield made
-
-
 # -- start
 
 
-def test_start_prints_the_address_alone_and_leaves_a_small_process_of_its_own_behind(rig: Rig) -> None:
-    bundle = rig.bundle("c1")
-    address = rig.start(bundle)
-    assert address == bundle.address == f"unix://{rig.socket('c1')}"
-    (pid,) = rig.relays()
-    assert rig.connect(address).relay() == pid
+def test_start_prints_the_address_alone_and_leaves_a_small_process_of_its_own_behind(relays: Relays) -> None:
+    bundle = relays.bundle("c1")
+    address = relays.start(bundle)
+    assert address == bundle.address == f"unix://{relays.socket('c1')}"
+    (pid,) = relays.living()
+    assert relays.connect(address).relay() == pid
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     ours = int(pathlib.Path("/proc/self/oom_score_adj").read_text())
     assert int(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text()) == min(ours + 1, 1000)
     assert {open_files(pid)[fd] for fd in range(3)} == {"/dev/null"}
-    assert os.getsid(pid) == pid and rig.socket("c1").stat().st_mode & 0o777 == 0o600
+    assert os.getsid(pid) == pid and relays.socket("c1").stat().st_mode & 0o777 == 0o600
     assert native.process_stat(pid)[1] != os.getpid()
 
 
-def test_containers_of_one_group_share_a_relay_and_others_do_not(rig: Rig) -> None:
-    first, member = rig.bundle("pause", **{GROUP: "pod"}), rig.bundle("app", **{GROUP: "pod"})
-    other = rig.bundle("lone")
-    assert rig.start(first) == rig.start(member) == first.address == member.address
-    assert rig.start(other) != first.address
-    assert len(rig.relays()) == 2
+def test_containers_of_one_group_share_a_relay_and_others_do_not(relays: Relays) -> None:
+    first, member = relays.bundle("pause", **{GROUP: "pod"}), relays.bundle("app", **{GROUP: "pod"})
+    other = relays.bundle("lone")
+    assert relays.start(first) == relays.start(member) == first.address == member.address
+    assert relays.start(other) != first.address
+    assert len(relays.living()) == 2
 
 
-def test_of_many_starts_at_once_one_makes_the_relay(rig: Rig) -> None:
-    bundles = [rig.bundle(f"c{n}", **{GROUP: "pod"}) for n in range(12)]
-    started = [rig.begin(bundle) for bundle in bundles]
+def test_of_many_starts_at_once_one_makes_the_relay(relays: Relays) -> None:
+    bundles = [relays.bundle(f"c{n}", **{GROUP: "pod"}) for n in range(12)]
+    started = [relays.begin(bundle) for bundle in bundles]
     said = {one.communicate(timeout=20)[0] for one in started}
     assert len(said) == 1 and {one.returncode for one in started} == {0}
-    assert len(rig.relays()) == 1
-    rig.connect(bundles[0].address)
+    assert len(relays.living()) == 1
+    relays.connect(bundles[0].address)
 
 
-def test_a_socket_that_nobody_listens_at_any_more_is_taken_over(rig: Rig) -> None:
-    bundle = rig.bundle("c1")
-    address = rig.start(bundle)
-    killed(rig.relays()[0])
-    assert rig.socket("c1").exists()
-    assert rig.start(bundle) == address
-    rig.connect(address)
+def test_a_socket_that_nobody_listens_at_any_more_is_taken_over(relays: Relays) -> None:
+    bundle = relays.bundle("c1")
+    address = relays.start(bundle)
+    killed(relays.living()[0])
+    assert relays.socket("c1").exists()
+    assert relays.start(bundle) == address
+    relays.connect(address)
 
 
 @pytest.mark.parametrize("missing", ["config.json", "namespace", "state"])
-def test_a_start_that_fails_says_why_and_leaves_nothing(rig: Rig, missing: str) -> None:
-    bundle = rig.bundle("c1")
-    words = rig.words("c1", "start")
+def test_a_start_that_fails_says_why_and_leaves_nothing(relays: Relays, missing: str) -> None:
+    bundle = relays.bundle("c1")
+    words = relays.words("c1", "start")
     if missing == "config.json":
         (bundle.directory / "config.json").unlink()
     elif missing == "namespace":
@@ -93,25 +85,25 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(rig: Rig, missing: str) 
     else:  # an id whose address file cannot be written
         (bundle.directory / "address").mkdir()
         (bundle.directory / "address" / "x").touch()
-    done = subprocess.run(words, cwd=bundle.directory, env=rig.environment(), capture_output=True, timeout=20)
+    done = subprocess.run(words, cwd=bundle.directory, env=relays.environment(), capture_output=True, timeout=20)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.startswith(b"containerd-shim-exitd-v2: ")
-    assert rig.relays() == [] and not rig.socket("c1").exists()
+    assert relays.living() == [] and not relays.socket("c1").exists()
 
 
-def test_long_names_make_no_long_socket_and_one_that_is_too_long_is_refused(rig: Rig) -> None:
-    rig.containerd += "/" + "x" * 1000
-    bundle = rig.bundle("c1", **{GROUP: "y" * 255})
-    assert len(rig.start(bundle)) == len("unix:///run/containerd/s/") + 64
-    longer = rig.bundle("c2", **{GROUP: "y" * 256})
-    done = rig.begin(longer)
+def test_long_names_make_no_long_socket_and_one_that_is_too_long_is_refused(relays: Relays) -> None:
+    relays.containerd += "/" + "x" * 1000
+    bundle = relays.bundle("c1", **{GROUP: "y" * 255})
+    assert len(relays.start(bundle)) == len("unix:///run/containerd/s/") + 64
+    longer = relays.bundle("c2", **{GROUP: "y" * 256})
+    done = relays.begin(longer)
     assert b"config.json of the bundle" in done.communicate(timeout=20)[0] and done.returncode == 1
 
 
-def test_flags_that_nobody_knows_yet_are_passed_over(rig: Rig) -> None:
-    bundle = rig.bundle("c1")
-    words = [rig.program, "--namespace=ns", "-new", "-other", "value", "-debug", *rig.words("c1", "start")[3:]]
-    said = subprocess.run(words, cwd=bundle.directory, env=rig.environment(), capture_output=True, timeout=20)
+def test_flags_that_nobody_knows_yet_are_passed_over(relays: Relays) -> None:
+    bundle = relays.bundle("c1")
+    words = [relays.program, "--namespace=ns", "-new", "-other", "value", "-debug", *relays.words("c1", "start")[3:]]
+    said = subprocess.run(words, cwd=bundle.directory, env=relays.environment(), capture_output=True, timeout=20)
     assert (said.returncode, said.stdout.decode().strip(), said.stderr) == (0, bundle.address, b"")
 
 
@@ -130,17 +122,17 @@ def test_version_and_info_are_what_containerd_asks_for() -> None:
 # -- the end
 
 
-def test_a_reply_that_says_leave_is_given_and_then_the_relay_and_its_socket_are_gone(rig: Rig) -> None:
-    c = chain(rig)
+def test_a_reply_that_says_leave_is_given_and_then_the_relay_and_its_socket_are_gone(relays: Relays) -> None:
+    c = chain(relays)
     c.ask(3, "Shutdown", C1, b"", LEAVE)
     assert c.client.next() is None
-    rig.gone(c.pid)
-    assert not rig.socket("c1").exists()
+    relays.gone(c.pid)
+    assert not relays.socket("c1").exists()
 
 
-def test_a_relay_does_not_leave_while_another_connection_asks(rig: Rig) -> None:
-    c = chain(rig)
-    other = rig.connect(c.bundle.address)
+def test_a_relay_does_not_leave_while_another_connection_asks(relays: Relays) -> None:
+    c = chain(relays)
+    other = relays.connect(c.bundle.address)
     other.ask(1, "Create", of_task("c2"))
     up, _ = c.exitd.greeted()
     assert up.next() is not None
@@ -148,33 +140,33 @@ def test_a_relay_does_not_leave_while_another_connection_asks(rig: Rig) -> None:
     up.send(Frame(1, RESPONSE, 0, PID))
     assert other.next() == Frame(1, RESPONSE, 0, PID)
     c.ask(5, "State", C1, PID)
-    assert rig.socket("c1").exists()
+    assert relays.socket("c1").exists()
 
 
-def test_a_relay_leaves_when_a_call_that_was_on_its_way_has_been_answered(rig: Rig) -> None:
+def test_a_relay_leaves_when_a_call_that_was_on_its_way_has_been_answered(relays: Relays) -> None:
     """As ctr's CloseIO is, when the end of its own stdin meets the end of the task."""
-    c = chain(rig)
+    c = chain(relays)
     c.client.ask(3, "CloseIO", C1)
     c.client.ask(5, "Shutdown", C1)
     c.up.frames(2)
     c.answer(5, b"", LEAVE)
     assert c.client.next() == Frame(5, RESPONSE, 0, b"")
-    assert c.client.silent() and rig.socket("c1").exists()
+    assert c.client.silent() and relays.socket("c1").exists()
     c.answer(3, PID)
     assert c.client.next() == Frame(3, RESPONSE, 0, PID)
     assert c.client.next() is None
-    rig.gone(c.pid)
-    assert not rig.socket("c1").exists()
+    relays.gone(c.pid)
+    assert not relays.socket("c1").exists()
 
 
-def test_a_relay_whose_address_was_given_out_waits_for_who_has_it(rig: Rig) -> None:
+def test_a_relay_whose_address_was_given_out_waits_for_who_has_it(relays: Relays) -> None:
     """A container comes into the pod whose last one goes."""
-    c = chain(rig, **{GROUP: "pod"})
-    member = rig.bundle("c2", **{GROUP: "pod"})
-    assert rig.start(member) == c.bundle.address
+    c = chain(relays, **{GROUP: "pod"})
+    member = relays.bundle("c2", **{GROUP: "pod"})
+    assert relays.start(member) == c.bundle.address
     c.ask(3, "Shutdown", C1, b"", LEAVE)
     assert c.client.silent()
-    other = rig.connect(member.address)
+    other = relays.connect(member.address)
     other.ask(1, "Create", of_task("c2"))
     up, hello = c.exitd.greeted()
     assert (hello.number("pid"), up.next()) == (c.pid, Frame(1, REQUEST, 0, call("Create", of_task("c2"))))
@@ -182,65 +174,65 @@ def test_a_relay_whose_address_was_given_out_waits_for_who_has_it(rig: Rig) -> N
     assert other.next() == Frame(1, RESPONSE, 0, PID)
     c.ask(5, "Shutdown", C1, b"", LEAVE)
     assert (c.client.next(), other.next()) == (None, None)
-    rig.gone(c.pid)
+    relays.gone(c.pid)
 
 
-def test_delete_promises_nobody(rig: Rig) -> None:
-    c = chain(rig)
+def test_delete_promises_nobody(relays: Relays) -> None:
+    c = chain(relays)
     c.exitd.listener.close()
-    rig.delete(c.bundle)
+    relays.delete(c.bundle)
     c.ask(3, "Shutdown", C1, b"", LEAVE)
     assert c.client.next() is None
-    rig.gone(c.pid)
+    relays.gone(c.pid)
 
 
-def test_a_relay_does_not_leave_between_a_starts_look_and_its_word(rig: Rig) -> None:
+def test_a_relay_does_not_leave_between_a_starts_look_and_its_word(relays: Relays) -> None:
     """Both have the same lock."""
-    c = chain(rig)
+    c = chain(relays)
     lock = os.open(SOCKETS, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         c.ask(3, "Shutdown", C1, b"", LEAVE)
         assert c.client.silent()
-        start = rig.connect(c.bundle.address)  # as `start` does it
+        start = relays.connect(c.bundle.address)  # as `start` does it
         start.send(Frame(0, SOON, 0, b""))
         start.close()
     finally:
         os.close(lock)
     assert c.client.silent()
-    other = rig.connect(c.bundle.address)
+    other = relays.connect(c.bundle.address)
     other.ask(1, "Create", of_task("c2"))
     up, hello = c.exitd.greeted()
     assert (hello.number("pid"), up.next()) == (c.pid, Frame(1, REQUEST, 0, call("Create", of_task("c2"))))
 
 
-def test_whoever_is_given_an_address_in_the_moment_of_an_end_finds_a_relay_there(rig: Rig) -> None:
-    exitd = rig.exitd()
-    client = rig.connect(rig.start(rig.bundle("c0", **{GROUP: "pod"})))
+def test_whoever_is_given_an_address_in_the_moment_of_an_end_finds_a_relay_there(relays: Relays) -> None:
+    exitd = relays.exitd()
+    client = relays.connect(relays.start(relays.bundle("c0", **{GROUP: "pod"})))
     client.ask(1, "Wait", of_task("c"))
     up, _ = exitd.greeted()
     up.next()
     for turn in range(1, 40):
         client.ask(3, "Shutdown", C1)
         up.next()
-        starting = rig.begin(bundle := rig.bundle(f"c{turn}", **{GROUP: "pod"}))
+        starting = relays.begin(bundle := relays.bundle(f"c{turn}", **{GROUP: "pod"}))
         if turn % 2:
             assert starting.stdout is not None
             select.select([starting.stdout], [], [], turn / 5000)  # somewhere in its few milliseconds
         up.send(Frame(3, RESPONSE, LEAVE, b""))
         said, _ = starting.communicate(timeout=LIMIT_SECONDS)
         assert (starting.returncode, said.decode().strip()) == (0, bundle.address), said
-        client = rig.connect(bundle.address)
+        client = relays.connect(bundle.address)
         client.ask(1, "Wait", of_task("c"))
         up, _ = exitd.greeted()
         assert up.next() == Frame(1, REQUEST, 0, call("Wait", of_task("c")))
 
 
-def test_a_relay_that_nobody_is_connected_to_asks_whether_it_is_needed(rig: Rig) -> None:
+def test_a_relay_that_nobody_is_connected_to_asks_whether_it_is_needed(relays: Relays) -> None:
     """containerd ended after `start`, or gave the Shutdown up; or it is merely away, and there is a task."""
-    c = chain(rig, "serving")
+    c = chain(relays, "serving")
     c.client.close()
-    rig.start(rig.bundle("forsaken"))
+    relays.start(relays.bundle("forsaken"))
     assert c.up.frames(2) == [Frame(0, BYE, 0, b"")]
     c.exitd.listener.settimeout(ASKED_WITHIN)
     pids = {}
@@ -251,14 +243,14 @@ def test_a_relay_that_nobody_is_connected_to_asks_whether_it_is_needed(rig: Rig)
         up.send(Frame(1, RESPONSE, LEAVE if group == "forsaken" else 0, b""))
         assert up.next() in (Frame(0, BYE, 0, b""), None)
         pids[group] = hello.number("pid")
-    rig.gone(pids["forsaken"])
-    assert not rig.socket("forsaken").exists()
-    client = rig.connect(c.bundle.address)
+    relays.gone(pids["forsaken"])
+    assert not relays.socket("forsaken").exists()
+    client = relays.connect(c.bundle.address)
     assert (client.relay(), pids["serving"]) == (c.pid, c.pid)
 
 
-def test_a_shutdown_that_containerd_did_not_wait_for_ends_the_relay_when_exitd_is_back(rig: Rig) -> None:
-    c = chain(rig)
+def test_a_shutdown_that_containerd_did_not_wait_for_ends_the_relay_when_exitd_is_back(relays: Relays) -> None:
+    c = chain(relays)
     c.exitd.end()
     c.client.ask(3, "Shutdown", C1)
     c.client.close()
@@ -267,33 +259,33 @@ def test_a_shutdown_that_containerd_did_not_wait_for_ends_the_relay_when_exitd_i
     assert c.up.next() == Frame(3, REQUEST, 0, call("Shutdown", C1))
     c.answer(3, b"", LEAVE)
     assert c.up.next() in (Frame(0, BYE, 0, b""), None)
-    rig.gone(c.pid)
-    assert not rig.socket("c1").exists()
+    relays.gone(c.pid)
+    assert not relays.socket("c1").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_relay_and_its_socket_with_it(rig: Rig, number: signal.Signals) -> None:
-    c = chain(rig)
+def test_a_signal_ends_the_relay_and_its_socket_with_it(relays: Relays, number: signal.Signals) -> None:
+    c = chain(relays)
     os.kill(c.pid, number)
     assert c.client.next() is None
-    rig.gone(c.pid)
-    assert not rig.socket("c1").exists()
+    relays.gone(c.pid)
+    assert not relays.socket("c1").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1])
-def test_other_signals_do_not(rig: Rig, number: signal.Signals) -> None:
-    c = chain(rig)
+def test_other_signals_do_not(relays: Relays, number: signal.Signals) -> None:
+    c = chain(relays)
     os.kill(c.pid, number)
     c.ask(3, "State", C1, PID)
 
 
-def test_a_socket_that_is_another_relays_by_now_is_not_removed(rig: Rig) -> None:
-    c = chain(rig)
-    path = rig.socket("c1")
+def test_a_socket_that_is_another_relays_by_now_is_not_removed(relays: Relays) -> None:
+    c = chain(relays)
+    path = relays.socket("c1")
     path.unlink()
     other = socket.socket(socket.AF_UNIX)
     other.bind(str(path))
     os.kill(c.pid, signal.SIGTERM)
-    rig.gone(c.pid)
+    relays.gone(c.pid)
     assert path.exists()
     other.close()

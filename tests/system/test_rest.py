@@ -13,10 +13,11 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.monitor import epoll
 from supervisor.runtime.oci import cgroups
-from tests.system import execrig, lives, tinyroot
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, Left, left, remove_all, until
-from tests.system.lives import last_exit, word
-from tests.system.restrig import WHOLE, begun, members, output
+from tests.system import execs, lives, tinyroot
+from tests.system.daemons import Daemon, Left, left, remove_all
+from tests.system.lives import WHOLE, begun, last_exit, members, output, word
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until
 
 NOTHING = Left(shims=0, zombies=0, mounts=0, cgroups=0, run_directories=0, bundles=0, descriptors=0)
 
@@ -63,7 +64,7 @@ def test_nor_in_a_pods_and_the_other_members_live_on(daemon: Daemon, client: Cli
 
 def test_execs_end_with_it_and_are_reported_before(client: Client, tmp_path: pathlib.Path) -> None:
     made = begun(client, tmp_path, pid="host")
-    exec_id = execrig.begin(client, made.id, "sleep", "1000")
+    exec_id = execs.begin(client, made.id, "sleep", "1000")
     (tmp_path / "end").touch()
     assert word(last_exit(client, made.id)) == "exited 3"
     exits = [event for event in lives.events(client, made.id) if event.type == "exit"]
@@ -119,7 +120,7 @@ def test_a_cgroup_that_another_live_container_shares_is_not_killed(
     client: Client, tmp_path: pathlib.Path, first_ends: bool
 ) -> None:
     """Until the runtime's delete, which is not asked: runc's kills whoever is in the cgroup."""
-    runtime, cgroup = lives.Wrapper.make(tmp_path), f"/exitd-test-{os.getpid()}"
+    runtime, cgroup = Wrapper.make(tmp_path), f"/exitd-test-{os.getpid()}"
     runtime.on("delete", "exit 0")
     bundle = str(tinyroot.bundle(tmp_path, ["sleep", "1000"], cgroup, host_pids=True))
     try:
@@ -138,7 +139,7 @@ def test_a_cgroup_that_another_live_container_shares_is_not_killed(
 def test_when_the_last_that_shared_a_cgroup_ends_nobody_is_left_in_it(
     daemon: Daemon, client: Client, tmp_path: pathlib.Path, restarted: bool
 ) -> None:
-    runtime, cgroup = lives.Wrapper.make(tmp_path), f"/exitd-test-{os.getpid()}"
+    runtime, cgroup = Wrapper.make(tmp_path), f"/exitd-test-{os.getpid()}"
     runtime.on("delete", "exit 0")
     bundle = str(tinyroot.bundle(tmp_path, ["sh", "-c", "sleep 1000 & exec sleep 1000"], cgroup, host_pids=True))
     with contextlib.ExitStack() as stack:

@@ -13,9 +13,11 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.runtime.oci import cgroups
-from tests.system import crun, lives, restrig
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
+from tests.system import lives
+from tests.system.daemons import Daemon
 from tests.system.lives import last_exit, word
+from tests.system.runtimes import program
+from tests.system.waits import LIMIT_SECONDS, until
 
 PURE_V2 = cgroups.mode() is cgroups.Mode.V2
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -25,7 +27,7 @@ UNIFIED = "/sys/fs/cgroup" if PURE_V2 else "/sys/fs/cgroup/unified"
 
 @pytest.fixture(params=["runc", "crun"])
 def runtime(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
-    return crun.program(request.param, tmp_path)
+    return program(request.param, tmp_path)
 
 
 def both(shared: pathlib.Path) -> list[int]:
@@ -87,7 +89,7 @@ KINDS = {kind.__name__: kind for kind in (nested, threaded, frozen_v1, frozen_v2
 def test_nobody_is_left_in_any_kind_of_cgroup_and_the_container_can_be_removed(
     client: Client, tmp_path: pathlib.Path, runtime: str, kind: str
 ) -> None:
-    made = restrig.begun(client, tmp_path, pid="host", runtime=runtime)
+    made = lives.begun(client, tmp_path, pid="host", runtime=runtime)
     KINDS[kind](made.id, both(tmp_path))
     ended_well(client, made.id, tmp_path)
 
@@ -97,14 +99,14 @@ def ended_well(client: Client, container: str, shared: pathlib.Path) -> None:
     (shared / "end").touch()
     exit_ = lives.ended(waiting.result(LIMIT_SECONDS))
     assert word(exit_) == "exited 3"
-    assert exit_.left_behind >= len(restrig.members(container))  # tests/shim/test_cgroup.py has the strict ones
+    assert exit_.left_behind >= len(lives.members(container))  # tests/shim/test_cgroup.py has the strict ones
     client.remove(container, force=False)
     assert not cgroups.existing(f"/exitd/{container}")
 
 
 @pytest.mark.parametrize("kind", ["threaded", "frozen_v1"])
 def test_nor_where_the_shim_was_killed(daemon: Daemon, client: Client, tmp_path: pathlib.Path, kind: str) -> None:
-    made = restrig.begun(client, tmp_path, pid="host")
+    made = lives.begun(client, tmp_path, pid="host")
     KINDS[kind](made.id, both(tmp_path))
     os.kill(made.shim.pid, signal.SIGKILL)
     until(lambda: client.inspect(made.id).shim.pid not in (0, made.shim.pid), "another shim")
@@ -129,7 +131,7 @@ def elsewhere() -> Iterator[pathlib.Path]:
 def test_whom_somebody_else_has_frozen_cannot_be_killed_and_the_end_says_how_many_there_are(
     client: Client, tmp_path: pathlib.Path, whose: str
 ) -> None:
-    made = restrig.begun(client, tmp_path, pid="host")
+    made = lives.begun(client, tmp_path, pid="host")
     with elsewhere() as cold:
         for pid in both(tmp_path):
             put(cold, "cgroup.procs", pid)
@@ -141,7 +143,7 @@ def test_whom_somebody_else_has_frozen_cannot_be_killed_and_the_end_says_how_man
         assert (word(exit_), exit_.left_behind) == ("exited 3", 2)
         told = [event.exit.left_behind for event in lives.events(client, made.id) if event.type == "exit"]
         assert told == [2]
-    until(lambda: not restrig.members(made.id), "they outlive their thawing")
+    until(lambda: not lives.members(made.id), "they outlive their thawing")
     (row,) = client.exits(pb.ExitsRequest(id=made.id))
     assert row.left_behind == 2
 

@@ -8,10 +8,11 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest
-from tests.system import lives
-from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, spec, until
+from tests.system import daemons, lives
+from tests.system.daemons import Daemon, spec
+from tests.system.exitctl import Cli
 from tests.system.lives import events, ledger, word
+from tests.system.waits import until
 
 # Each run ends with one less than the one before it; it remembers in what is mounted.
 COUNTDOWN = "n=$(cat /mnt/n); echo $((n - 1)) >/mnt/n; exit $n"
@@ -69,7 +70,7 @@ def test_a_user_who_stops_is_stronger_than_a_rule(client: Client) -> None:
 
 
 def test_a_rule_is_kept_over_a_daemons_death_and_applied_by_the_next_one() -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             rule = "exit in 137 => restart"
             container = lives.up(client, restart_rules=[rule])

@@ -7,8 +7,8 @@ import pytest
 
 from supervisor.model.rights import DEFAULT, NAMES
 from supervisor.runtime.oci import machine
-from tests.system import crun
-from tests.system.clirig import Cli
+from tests.system.exitctl import Cli
+from tests.system.runtimes import program
 
 BY_RUNTIME = pytest.mark.parametrize("runtime", ["runc", "crun"])
 STATUS = (
@@ -23,7 +23,7 @@ def mask(names: set[str]) -> str:
 
 def said(cli: Cli, tmp_path: pathlib.Path, runtime: str, script: str, *options: str) -> list[str]:
     """The lines of a container's script, which must have ended with 0 and complained of nothing."""
-    words = ("--runtime", crun.program(runtime, tmp_path), *options, "sh", "-c", script)
+    words = ("--runtime", program(runtime, tmp_path), *options, "sh", "-c", script)
     result = cli.run("--rm", *words)
     assert (result.code, result.err) == (0, ""), result
     return [" ".join(line.split()) for line in result.out.splitlines()]

@@ -10,9 +10,11 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError, RuntimeFailed, RuntimeMissing, TimedOut
-from tests.system import lives
-from tests.system.daemonrig import Daemon, Left, left, remove_all, scaled, spec, until
-from tests.system.lives import Wrapper, last_exit, types, word
+from tests.system import daemons, lives
+from tests.system.daemons import Daemon, Left, left, remove_all, spec
+from tests.system.lives import last_exit, types, word
+from tests.system.runtimes import Wrapper
+from tests.system.waits import scaled, until
 
 LIMIT = 1.0  # of a runtime command that hangs; a create has four times as long
 DIES, FAILS, HANGS = "kill -9 $$", "echo no such luck >&2; exit 3", "exec sleep 1000"
@@ -20,13 +22,13 @@ DIES, FAILS, HANGS = "kill -9 $$", "echo no such luck >&2; exit 3", "exec sleep 
 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Daemon]:
-    with lives.daemon(extra=("--runtime-seconds", str(LIMIT), "--reconcile-seconds", "1")) as made:
+    with daemons.daemon(extra=("--runtime-seconds", str(LIMIT), "--reconcile-seconds", "1")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def patient() -> Iterator[Daemon]:
-    with lives.daemon(extra=("--reconcile-seconds", "1")) as made:
+    with daemons.daemon(extra=("--reconcile-seconds", "1")) as made:
         yield made
 
 
@@ -280,7 +282,7 @@ def test_a_runtime_hears_nothing_of_the_service_manager_and_has_no_descriptor_of
     for verb in ("create", "start", "delete"):
         wrapper.on(verb, f"env >{tmp_path}/{verb}.env; ls /proc/self/fd >{tmp_path}/{verb}.fds")
     words = ("env", "NOTIFY_SOCKET=/run/nowhere", "LISTEN_FDS=0", "LISTEN_PID=1")
-    with lives.daemon(wrapper=words) as daemon, daemon.client() as client:
+    with daemons.daemon(wrapper=words) as daemon, daemon.client() as client:
         lives.run(client, "true", runtime=wrapper.name)
         listed = tmp_path / "delete.fds"
         until(lambda: listed.exists() and listed.read_text().endswith("\n"), "delete")

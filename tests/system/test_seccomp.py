@@ -12,8 +12,8 @@ import pytest
 
 from supervisor.runtime.oci import cgroups, machine
 from supervisor.runtime.oci.privileges import MASKED_PATHS, READONLY_PATHS
-from tests.system import crun
-from tests.system.clirig import Cli
+from tests.system import runtimes
+from tests.system.exitctl import Cli
 
 COMPILE_SECONDS = 60
 SOURCE = pathlib.Path(__file__).with_name("attempts.c")
@@ -91,7 +91,7 @@ def attempted(cli: Cli, root: pathlib.Path, *options: str) -> dict[str, int]:
 def test_what_a_container_tries_is_answered_as_the_profile_says(
     cli: Cli, root: pathlib.Path, tmp_path: pathlib.Path, runtime: str
 ) -> None:
-    found = attempted(cli, root, "--runtime", crun.program(runtime, tmp_path))
+    found = attempted(cli, root, "--runtime", runtimes.program(runtime, tmp_path))
     by_library = {word: found.pop(word) for word in BY_LIBRARY}
     assert found == EXPECTED
     assert all(number in BY_LIBRARY[word] for word, number in by_library.items()), by_library
@@ -136,7 +136,7 @@ def test_from_inside_a_container_the_hidden_is_empty_and_the_read_only_cannot_be
     cli: Cli, tmp_path: pathlib.Path, runtime: str
 ) -> None:
     paths = json.dumps([[*MASKED_PATHS, *machine.throttles()], [*READONLY_PATHS, "/sys/kernel"]])
-    words = ("--runtime", crun.program(runtime, tmp_path), sys.executable, "-c", LOOKS, paths)
+    words = ("--runtime", runtimes.program(runtime, tmp_path), sys.executable, "-c", LOOKS, paths)
     said = cli.run("--rm", *words)
     assert (said.code, said.err) == (0, ""), said
     hidden, writable = json.loads(said.out)
@@ -164,7 +164,7 @@ def test_a_profile_that_is_broken_or_not_there_is_refused_by_its_name(cli: Cli, 
 
 def test_a_crun_without_seccomp_runs_nothing_that_was_to_have_a_profile(cli: Cli, tmp_path: pathlib.Path) -> None:
     """It would leave the profile out, and say nothing."""
-    real, program = crun.program("crun", tmp_path), tmp_path / "without"
+    real, program = runtimes.program("crun", tmp_path), tmp_path / "without"
     program.write_text(
         f"""#!/bin/sh
         [ "$1" = --version ] || exec {real} "$@"
@@ -185,7 +185,7 @@ def test_a_crun_without_seccomp_runs_nothing_that_was_to_have_a_profile(cli: Cli
 def test_a_profile_of_what_the_kernel_does_not_have_is_refused_by_name(
     cli: Cli, tmp_path: pathlib.Path, runtime: str
 ) -> None:
-    words = ("--rm", "--runtime", crun.program(runtime, tmp_path), "--security-opt")
+    words = ("--rm", "--runtime", runtimes.program(runtime, tmp_path), "--security-opt")
     asked = {"apparmor=docker-default": "AppArmor", "label=type:x_t": "SELinux"}
     there = {"AppArmor": machine.has_apparmor(), "SELinux": machine.has_selinux()}
     for option, what in asked.items():

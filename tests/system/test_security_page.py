@@ -11,10 +11,11 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.rights import DEFAULT, NAMES
-from tests.system import crun, execrig, imagerig, lives, shimclientrig
-from tests.system.clirig import Cli
-from tests.system.containerdrig import EXITD, containerd
-from tests.system.daemonrig import Daemon, spec, until
+from tests.system import daemons, execs, foreign_shims, images, lives, runtimes
+from tests.system.containerd.server import EXITD, running
+from tests.system.daemons import Daemon, spec
+from tests.system.exitctl import Cli
+from tests.system.waits import until
 
 PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs/security.md").read_text()
 ROW = re.compile(r"^\| `([^`]+)`([^|]*)\| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
@@ -74,13 +75,13 @@ def named(row: str, status: os.stat_result) -> tuple[str, str]:
 
 def everything(daemon: Daemon, client: Client, base: pathlib.Path) -> pb.Container:
     """A member with a volume and an exec, its pod, and a container that stands on an image: a member."""
-    imagerig.layout(base / "l", t=imagerig.small())
+    images.layout(base / "l", t=images.small())
     client.load_image(str(base / "l"))
     client.create(pb.ContainerSpec(image=f"oci:{base}/l", args=["true"]))
     pod = client.run_pod(spec(rootfs="", image="pause"))
     mounts = [pb.Mount(empty_dir="scratch", destination="/scratch")]
     member = lives.up(client, sandbox=pod.id, mounts=mounts, stop_timeout_seconds=1)
-    execrig.begin(client, member.id, "sleep", "1000")
+    execs.begin(client, member.id, "sleep", "1000")
     return member
 
 
@@ -118,7 +119,7 @@ def mounts_found(daemon: Daemon, member: pb.Container) -> set[tuple[str, str, st
 
 
 def test_the_page_has_all_that_exitd_makes_with_its_mode_and_nothing_else(tmp_path: pathlib.Path) -> None:
-    with lives.daemon() as daemon, daemon.client() as client:
+    with daemons.daemon() as daemon, daemon.client() as client:
         member = everything(daemon, client, tmp_path)
         assert named_rows(PATHS) - rows_seen(daemon, PATHS) == set()
         found = mounts_found(daemon, member)
@@ -138,7 +139,7 @@ LINES = "i=0; while [ $i -lt 300 ]; do echo a line of some thirty bytes $i; i=$(
 def test_what_is_there_at_times_is_on_the_page_too(tmp_path: pathlib.Path) -> None:
     """Logs of both forms and rotated, a volume of a group, a terminal, a shim of another's making with an exec, and an
     index of images that is none."""
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         daemon.kill()
         (daemon.root / "images/index.json").touch(mode=0o600)
         daemon.start()
@@ -152,8 +153,8 @@ def see_what_is_there_at_times(daemon: Daemon) -> None:
         for log in logs:
             lives.up(client, "sh", "-c", LINES, log=log)
         lives.up(client, mounts=group, tty=True)
-        other = lives.up(client, runtime=shimclientrig.RUNC)
-        execrig.begin(client, other.id, "sleep", "1000")
+        other = lives.up(client, runtime=foreign_shims.RUNC)
+        execs.begin(client, other.id, "sleep", "1000")
         rotated = {"ROOT/c/ID/container.log.RUN", "ROOT/c/ID/container-json.log.RUN"}
         until(lambda: rotated <= rows_seen(daemon, EVERYWHERE), "no log was rotated")
         assert named_rows(AT_TIMES) - rows_seen(daemon, EVERYWHERE) == PASSING
@@ -225,8 +226,8 @@ def printed_by(cli: Cli, name: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("runtime", ["runc", "crun"])
 def test_the_page_says_what_is_seen_in_a_container_and_in_its_execs(tmp_path: pathlib.Path, runtime: str) -> None:
-    with lives.daemon(wrapper=("choom", "-n", "500", "--")) as daemon:  # nothing of that is a container's
-        cli, program = Cli(daemon), crun.program(runtime, tmp_path)
+    with daemons.daemon(wrapper=("choom", "-n", "500", "--")) as daemon:  # nothing of that is a container's
+        cli, program = Cli(daemon), runtimes.program(runtime, tmp_path)
         for column, (name, words) in enumerate(ASKED.items()):
             cli.background(name, *words, "--runtime", program, "sh", "-c", f"{INSIDE}; echo; exec sleep 1000")
             expected, mounts = expected_status(column), expected_mounts(name)
@@ -246,7 +247,7 @@ def own_umask(pid: int) -> str:
 
 
 def test_the_page_says_what_exitds_own_processes_have(tmp_path: pathlib.Path) -> None:
-    with lives.daemon() as daemon, daemon.client() as client:
+    with daemons.daemon() as daemon, daemon.client() as client:
         member = lives.up(client)
         pids = {"exitd": daemon.pid, "exitd-keeper": client.info().keeper.pid, "exitd-shim": member.shim.pid}
         assert {name: own_umask(pid) for name, pid in pids.items()} == {name: UMASKS[name] for name in pids}
@@ -254,13 +255,13 @@ def test_the_page_says_what_exitds_own_processes_have(tmp_path: pathlib.Path) ->
 
 
 def test_the_page_says_what_a_relay_has_and_makes_under_containerd() -> None:
-    with containerd() as rig:
-        box = rig.box(EXITD, "page").started("--null-io", "--", "sleep", "1000")
-        (relay,) = rig.shims(box.id)
+    with running() as containerd:
+        box = containerd.box(EXITD, "page").started("--null-io", "--", "sleep", "1000")
+        (relay,) = containerd.shims(box.id)
         assert own_umask(relay) == UMASKS["containerd-shim-exitd-v2"]
         assert box.exec("one", "--", "grep", "Umask", "/proc/self/status").out.split() == ["Umask:", "0022"]
-        socket = pathlib.Path(rig.socket_of(box.id))
-        bundle = rig.base / "s/io.containerd.runtime.v2.task" / rig.namespace / box.id
+        socket = pathlib.Path(containerd.socket_of(box.id))
+        bundle = containerd.base / "s/io.containerd.runtime.v2.task" / containerd.namespace / box.id
         paths = {
             **{"/run/containerd": socket.parents[1], "/run/containerd/s": socket.parent},
             **{"/run/containerd/s/HEX": socket},

@@ -21,8 +21,10 @@ from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import Senses, Watch
 from tests.shim.test_journald import Journal
-from tests.system import shimrig
-from tests.system.shimrig import Keeper, Rig
+from tests.system import keepers
+from tests.system.keepers import Keeper, Node
+from tests.system.processes import empty_cgroup, open_files
+from tests.system.waits import LIMIT_SECONDS, wait_readable
 
 KEY = RunKey("box", 1)
 ECHOES = 'read a; echo "got $a"; read b; echo "got $b"; read c || echo over; exit 43'
@@ -32,7 +34,7 @@ ECHOES = 'read a; echo "got $a"; read b; echo "got $b"; read c || echo over; exi
 class Stage:
     """A container whose shim was begun by the daemon's hand, and that waits to be started."""
 
-    rig: Rig
+    node: Node
     shims: Shims
     watch: Watch
     runtime: tuple[str, ...]
@@ -40,29 +42,29 @@ class Stage:
     async def start(self) -> None:
         """One that ends at once may be deleted by its shim before start has returned: then the record says so."""
         process = await asyncio.create_subprocess_exec(*self.runtime, "start", "box")
-        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             assert await process.wait() == 0 or rundir.read_record(self.watch.directory) is not None
 
     async def replaced(self) -> None:
         """Its shim killed, another in its place. In between the container goes on: it has no reason to end."""
         signal.pidfd_send_signal(self.watch.shim_fd, signal.SIGKILL)
-        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             await self.watch.shim_gone.wait()
-        assert not shimrig.wait_readable(self.watch.init_fd, 0.1)
-        status = await self.shims.begin(self.watch, shimrig.LIMIT_SECONDS, adopt=True)
+        assert not wait_readable(self.watch.init_fd, 0.1)
+        status = await self.shims.begin(self.watch, LIMIT_SECONDS, adopt=True)
         assert isinstance(status, launch.Created), status
         if status.pidfd >= 0:
             os.close(status.pidfd)
 
     async def ended(self) -> None:
         """Init is dead, and its shim has written all there was."""
-        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
-            await asyncio.to_thread(shimrig.wait_readable, self.watch.init_fd)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await asyncio.to_thread(wait_readable, self.watch.init_fd)
             await self.watch.shim_gone.wait()
 
     def log(self) -> bytes:
         """The output, put together from the log."""
-        parts = [line.split(b" ", 3) for line in (self.rig.directory / "log").read_bytes().splitlines()]
+        parts = [line.split(b" ", 3) for line in (self.node.directory / "log").read_bytes().splitlines()]
         return b"".join(p[3] + (b"\n" if p[2] == b"F" else b"") for p in parts)
 
     @contextlib.asynccontextmanager
@@ -95,12 +97,12 @@ class Client:
         """Returns when this has come out."""
         found = b""
         while text not in found:
-            assert shimrig.wait_readable(self.out_read_fd), found
+            assert wait_readable(self.out_read_fd), found
             found += os.read(self.out_read_fd, 65536)
 
 
-def written_plan(rig: Rig, state: pathlib.Path, tty: bool, logger: tuple[str, ...]) -> tuple[tuple[str, ...], bytes]:
-    bundle, directory = rig.bundle("/bin/sh", "-c", ECHOES), rundir.path_of(str(state), "box", 1)
+def written_plan(node: Node, state: pathlib.Path, tty: bool, logger: tuple[str, ...]) -> tuple[tuple[str, ...], bytes]:
+    bundle, directory = node.bundle("/bin/sh", "-c", ECHOES), rundir.path_of(str(state), "box", 1)
     if tty:
         config = json.loads((bundle / "config.json").read_text())
         config["process"]["terminal"] = True
@@ -112,7 +114,7 @@ def written_plan(rig: Rig, state: pathlib.Path, tty: bool, logger: tuple[str, ..
         run=1,
         create=(*runc, "create", "--bundle", str(bundle), "--pid-file", f"{directory}/pid", *console, "box"),
         remove=(*runc, "delete", "--force", "box"),
-        log=str(rig.directory / "log"),
+        log=str(node.directory / "log"),
         keeper=f"{state}/{launch.SOCKET_NAME}",
         tty=tty,
         logger=logger,
@@ -137,7 +139,7 @@ def senses(watcher: epoll.Monitor) -> Senses:
 
 
 async def play(
-    rig: Rig,
+    node: Node,
     state: pathlib.Path,
     act: Callable[[Stage], Awaitable[None]],
     *,
@@ -148,11 +150,11 @@ async def play(
     """`act` with a container that runs ECHOES."""
     watcher = epoll.Monitor()
     line = keeper.Keeper(str(state), str(programs.find("exitd-keeper")), lambda: None, may_start=False)
-    runc, text = written_plan(rig, state, tty, logger)
+    runc, text = written_plan(node, state, tty, logger)
     watch = Watch(KEY, rundir.make(str(state), "box", 1, text), senses(watcher))
-    stage = Stage(rig, Shims(watcher, line), watch, runc)
+    stage = Stage(node, Shims(watcher, line), watch, runc)
     try:
-        status = await stage.shims.begin(watch, shimrig.LIMIT_SECONDS, adopt=False, stdin=stdin, tty=tty)
+        status = await stage.shims.begin(watch, LIMIT_SECONDS, adopt=False, stdin=stdin, tty=tty)
         assert isinstance(status, launch.Created), status
         watch.init, watch.init_fd = Process(status.pid, status.started), status.pidfd
         await stage.start()
@@ -164,36 +166,36 @@ async def play(
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    with shimrig.rig() as made:
+def node() -> Iterator[Node]:
+    with keepers.node() as made:
         yield made
         shutil.rmtree(made.state / "c", ignore_errors=True)
-        shimrig.empty_cgroup(made.cgroup)
+        empty_cgroup(made.cgroup)
 
 
 @pytest.fixture
-def journal(rig: Rig) -> Iterator[Journal]:
-    made = Journal(rig.directory)
+def journal(node: Node) -> Iterator[Journal]:
+    made = Journal(node.directory)
     made.open()
     yield made
     made.close()
 
 
 @pytest.fixture
-def held(rig: Rig) -> Iterator[Keeper]:
-    made = rig.keeper()
+def held(node: Node) -> Iterator[Keeper]:
+    made = node.keeper()
     yield made
     made.close()
 
 
-def deleted(rig: Rig) -> None:
+def deleted(node: Node) -> None:
     """What a replacement leaves to the daemon: it is not init's parent."""
-    root = rundir.path_of(str(rig.state), "box", 1)
+    root = rundir.path_of(str(node.state), "box", 1)
     rig_runtime = (shutil.which("runc") or "runc", "--root", f"{root}/rt")
     os.spawnv(os.P_WAIT, rig_runtime[0], [*rig_runtime, "delete", "--force", "box"])
 
 
-def test_input_stays_open_over_the_death_of_its_shim_and_ends_when_it_is_closed(rig: Rig, held: Keeper) -> None:
+def test_input_stays_open_over_the_death_of_its_shim_and_ends_when_it_is_closed(node: Node, held: Keeper) -> None:
     async def act(stage: Stage) -> None:
         async with stage.attached() as client:
             client.types(b"one\n")
@@ -205,17 +207,17 @@ def test_input_stays_open_over_the_death_of_its_shim_and_ends_when_it_is_closed(
             await client.control.close_stdin()
             await stage.ended()
 
-    asyncio.run(play(rig, rig.state, act, stdin=True))
-    assert (rig.directory / "log").read_bytes().endswith(b" stdout F over\n")
+    asyncio.run(play(node, node.state, act, stdin=True))
+    assert (node.directory / "log").read_bytes().endswith(b" stdout F over\n")
     held.settle()
     assert [entry.code for entry in held.entries()] == [43]
-    files = shimrig.open_files(held.process.pid)
+    files = open_files(held.process.pid)
     held.acknowledge("box")
-    assert len(shimrig.open_files(held.process.pid)) == len(files) - 4  # its input has been released before
-    deleted(rig)
+    assert len(open_files(held.process.pid)) == len(files) - 4  # its input has been released before
+    deleted(node)
 
 
-def test_a_terminal_outlives_its_shim(rig: Rig, held: Keeper) -> None:
+def test_a_terminal_outlives_its_shim(node: Node, held: Keeper) -> None:
     async def act(stage: Stage) -> None:
         async with stage.attached() as client:
             client.types(b"one\n")
@@ -225,18 +227,18 @@ def test_a_terminal_outlives_its_shim(rig: Rig, held: Keeper) -> None:
             client.types(b"two\n\x04")
             await stage.ended()
 
-    asyncio.run(play(rig, rig.state, act, tty=True))
+    asyncio.run(play(node, node.state, act, tty=True))
     held.settle()
     assert [entry.code for entry in held.entries()] == [43]
-    files = shimrig.open_files(held.process.pid)
+    files = open_files(held.process.pid)
     held.acknowledge("box")
-    assert len(shimrig.open_files(held.process.pid)) == len(files) - 3
-    deleted(rig)
+    assert len(open_files(held.process.pid)) == len(files) - 3
+    deleted(node)
 
 
 @pytest.mark.parametrize("tty", [False, True])
-def test_without_a_keeper_input_and_terminal_are_the_shims_alone(rig: Rig, tty: bool) -> None:
-    state = rig.directory / "s"
+def test_without_a_keeper_input_and_terminal_are_the_shims_alone(node: Node, tty: bool) -> None:
+    state = node.directory / "s"
     state.mkdir()
 
     async def act(stage: Stage) -> None:
@@ -248,19 +250,19 @@ def test_without_a_keeper_input_and_terminal_are_the_shims_alone(rig: Rig, tty: 
         assert rundir.read_record(stage.watch.directory) is not None
         assert b"got two" in stage.log()
 
-    asyncio.run(play(rig, state, act, stdin=not tty, tty=tty))
+    asyncio.run(play(node, state, act, stdin=not tty, tty=tty))
 
 
-def test_a_container_whose_input_is_not_open_reads_its_end_at_once(rig: Rig, held: Keeper) -> None:
+def test_a_container_whose_input_is_not_open_reads_its_end_at_once(node: Node, held: Keeper) -> None:
     async def act(stage: Stage) -> None:
         await stage.ended()
         assert stage.log() == b"got \ngot \nover\n"
 
-    asyncio.run(play(rig, rig.state, act))
+    asyncio.run(play(node, node.state, act))
     held.acknowledge("box")
 
 
-def test_output_is_in_the_journal_also_after_its_shim_was_replaced(rig: Rig, held: Keeper, journal: Journal) -> None:
+def test_output_is_in_the_journal_also_after_its_shim_was_replaced(node: Node, held: Keeper, journal: Journal) -> None:
     async def act(stage: Stage) -> None:
         async with stage.attached() as client:
             client.types(b"one\n")
@@ -276,7 +278,7 @@ def test_output_is_in_the_journal_also_after_its_shim_was_replaced(rig: Rig, hel
             await stage.ended()
 
     logger = (str(programs.find("exitd-journald")), journal.path)
-    asyncio.run(play(rig, rig.state, act, stdin=True, logger=logger))
+    asyncio.run(play(node, node.state, act, stdin=True, logger=logger))
     assert journal.queued() == 0
     held.acknowledge("box")
-    deleted(rig)
+    deleted(node)

@@ -21,9 +21,9 @@ from tests.supervisor.runtime.foreign_shim import rig
 from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, start_of
 from tests.supervisor.runtime.foreign_shim.rig import LIMIT_SECONDS, Place, Task
 from tests.system import tinyroot
-from tests.system.containerdcensus import below
-from tests.system.daemonrig import Daemon
-from tests.system.shimrig import empty_cgroup, end_process, left_of, processes_of
+from tests.system.daemons import Daemon
+from tests.system.keepers import left_of
+from tests.system.processes import cgroups_below, empty_cgroup, end_process, processes_of
 
 RUNC, EXITD = "io.containerd.runc.v2", "io.containerd.exitd.v2"
 LIFE = ["/tasks/create", "/tasks/start", "/tasks/exit", "/tasks/delete"]
@@ -48,7 +48,7 @@ def leftovers(place: Place) -> list[str]:
     sockets = [socket_path(address.address) for address in place.addresses]
     return [
         *(line for line in mounts if f" {place.base}" in line),
-        *map(str, below(f"/{place.base.name}")),
+        *map(str, cgroups_below(f"/{place.base.name}")),
         *(path for path in sockets if os.path.exists(path)),
         *map(str, (STATES / place.namespace).glob("*")),
     ]

@@ -1,6 +1,7 @@
 """exitd over shims that are odd, each in one way that some real one is: what the ledger says is true, or unknown with
 its cause, once; and nothing of them is left, whether a create came to anything or not."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -16,15 +17,21 @@ from supervisor.cli import story
 from supervisor.model.errors import ExitdError, RuntimeFailed, TimedOut
 from supervisor.monitor import epoll
 from tests.fakeshim.making import RUNTIME, FakeShim, make
-from tests.system import execrig, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, private_kb, spec, until
-from tests.system.gates import killed
-from tests.system.lives import directory, events, last_exit, ledger, run, types, up, word
-from tests.system.shimclientrig import QUICK
-from tests.system.shimrig import end_process, processes_of
+from tests.system import execs, oracle
+from tests.system.daemons import Daemon, directory, spec
+from tests.system.foreign_shims import QUICK
+from tests.system.lives import events, last_exit, ledger, run, types, up, word
+from tests.system.processes import end_process, killed, private_kb, processes_of
+from tests.system.waits import LIMIT_SECONDS, until
 
 GROWTH_KB = 100 << 10
-LIMITS = "[limits]\ncreate_seconds = 4.0\nruntime_seconds = 4.0\n"
+LIMITS = "[limits]\ncreate_seconds = {}\nruntime_seconds = 4.0\n"
+# Of a shim that stands still: how long exitd goes on after SIGKILL, and with containerd's `delete`.
+SHORT = {
+    "supervisor.engine.ending.STUCK_SECONDS": 1.0,
+    "supervisor.engine.ending.DEATH_SECONDS": 2.0,
+    "supervisor.runtime.foreign_shim.parting.SILENT_SECONDS": 1.0,
+}
 
 # What is odd, what the container does, and what is said of its end.
 LIVES: list[tuple[dict[str, Any], str, tuple[str, int, str]]] = [
@@ -73,13 +80,15 @@ FAILURES: list[dict[str, Any]] = [
 class Odd:
     """An exitd, and the fake shim on its PATH."""
 
-    def __init__(self, base: pathlib.Path) -> None:
+    def __init__(self, base: pathlib.Path, seconds: float) -> None:
+        """`seconds`: what a create may take."""
         (base / "e").mkdir()
         (base / "f").mkdir()
-        (base / "exitd.toml").write_text(LIMITS)
+        (base / "exitd.toml").write_text(LIMITS.format(seconds))
         self.fake: FakeShim = make(base / "f")
         words = (*QUICK, "--config", str(base / "exitd.toml"))
-        self.daemon = Daemon(base / "e", extra=words, environment={"PATH": f"{base}/f:{os.environ['PATH']}"})
+        path = f"{base}/f:{os.environ['PATH']}"
+        self.daemon = Daemon(base / "e", extra=words, environment={"PATH": path}, limits=SHORT)
 
     def does(self, **how: object) -> None:
         """Its version is asked once for each state of the file."""
@@ -94,8 +103,21 @@ class Odd:
 
 @pytest.fixture(scope="module")
 def odd() -> Iterator[Odd]:
+    with running(20.0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[Odd]:
+    """For creates of which none comes to an end."""
+    with running(1.0) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def running(seconds: float) -> Iterator[Odd]:
     with directory() as base:
-        made = Odd(base)
+        made = Odd(base, seconds)
         made.daemon.start()
         try:
             yield made
@@ -150,15 +172,15 @@ def test_an_exec_whose_pid_cannot_be_ends_with_its_code_and_takes_signals(odd: O
     odd.does(told_exec_pid=pid)
     with odd.daemon.client() as client:
         box = up(client, runtime=RUNTIME)
-        short = execrig.begin(client, box.id, "sh", "-c", "exit 7")
-        assert word(execrig.end_of(client, box.id, short)) == "exited 7"
-        long, killed = (execrig.begin(client, box.id, "sleep", "1000") for _ in range(2))
+        short = execs.begin(client, box.id, "sh", "-c", "exit 7")
+        assert word(execs.end_of(client, box.id, short)) == "exited 7"
+        long, killed = (execs.begin(client, box.id, "sleep", "1000") for _ in range(2))
         client.kill(box.id, "KILL", exec_id=killed)
-        assert word(execrig.end_of(client, box.id, killed)) == "unknown shim-number-only"
+        assert word(execs.end_of(client, box.id, killed)) == "unknown shim-number-only"
     odd.daemon.restart()
     with odd.daemon.client() as client:
         client.kill(box.id, "KILL", exec_id=long, everyone=True)
-        assert word(execrig.end_of(client, box.id, long)) == "unknown shim-number-only"
+        assert word(execs.end_of(client, box.id, long)) == "unknown shim-number-only"
         client.remove(box.id, force=True)
     assert "internal error" not in odd.daemon.log.read_text()
     nothing_left(odd)
@@ -310,9 +332,9 @@ def test_a_delete_that_failed_is_not_called_one_and_no_next_run_begins_beside_wh
 
 
 @pytest.mark.parametrize("how", FAILURES, ids=str)
-def test_a_create_under_an_odd_shim_fails_and_leaves_nothing(odd: Odd, how: dict[str, Any]) -> None:
-    odd.does(**how)
-    with odd.daemon.client() as client:
+def test_a_create_under_an_odd_shim_fails_and_leaves_nothing(hasty: Odd, how: dict[str, Any]) -> None:
+    hasty.does(**how)
+    with hasty.daemon.client() as client:
         with pytest.raises(ExitdError):
             client.create(spec("sleep", "1000", runtime=RUNTIME))
-        nothing_left(odd)
+        nothing_left(hasty)

@@ -7,24 +7,25 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.api.client import Client
-from tests.system import lives, oracle
-from tests.system.daemonrig import Daemon
+from tests.system import daemons, lives, oracle
+from tests.system.daemons import Daemon
+from tests.system.foreign_shims import QUICK
 from tests.system.lives import last_exit, run, up, up_trapping
-from tests.system.shimclientrig import QUICK, end_shim
+from tests.system.processes import killed
 
 EXITD = "io.containerd.exitd.v2"
 
 
 @pytest.fixture(scope="module")
 def behind() -> Iterator[Daemon]:
-    with lives.daemon() as made:
+    with daemons.daemon() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def daemon(behind: Daemon) -> Iterator[Daemon]:
     path = f"{pathlib.Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
-    with lives.daemon(extra=QUICK, environment={"EXITD_STATE": str(behind.state), "PATH": path}) as made:
+    with daemons.daemon(extra=QUICK, environment={"EXITD_STATE": str(behind.state), "PATH": path}) as made:
         yield made
         oracle.clear(made)
 
@@ -57,7 +58,7 @@ def test_either_exitd_is_started_again_meanwhile(daemon: Daemon, behind: Daemon,
 
 def test_a_relay_that_is_killed_is_an_unknown_end(client: Client) -> None:
     id = up(client, "sleep", "1000", runtime=EXITD).id
-    end_shim(client.inspect(id).shim.pid)
+    killed(client.inspect(id).shim.pid)
     exit_ = last_exit(client, id)
     assert (exit_.kind, exit_.cause) in (("unknown", "shim-lost"), ("signaled", ""))
     client.remove(id, force=True)

@@ -10,19 +10,16 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.monitor import probe
 from tests.system import oracle
-from tests.system.clirig import Cli
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
+from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli
+from tests.system.foreign_shims import RUNC, addresses, begun, nothing_left, observed
 from tests.system.lives import events, last_exit, ledger, run, up
-from tests.system.shimclientrig import RUNC, addresses, begun, end_shim, nothing_left, observed, stopped
+from tests.system.processes import killed, stopped
+from tests.system.waits import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.observed()
 
 KERNEL_TELLS = probe.pidfd().works
-
-
-@pytest.fixture
-def cli(daemon: Daemon) -> Cli:
-    return Cli(daemon)
 
 
 def kind_of(exit_: pb.Exit) -> str:
@@ -110,7 +107,7 @@ def test_an_end_while_exitd_is_away_is_told_with_its_true_code(daemon: Daemon) -
 
 def test_a_shim_that_is_killed_is_an_unknown_end_with_the_number_of_its_delete_beside_it(daemon: Daemon) -> None:
     subject, sockets = begun(daemon), addresses(daemon)
-    end_shim(oracle.shim_of(daemon, subject))
+    killed(oracle.shim_of(daemon, subject))
     with daemon.client() as client:
         exit_ = last_exit(client, subject.id)
         assert (exit_.kind, exit_.cause, exit_.source) == ("unknown", "shim-lost", "shimv2-delete")
@@ -122,7 +119,7 @@ def test_a_shim_that_is_killed_while_exitd_is_away_is_one_too(daemon: Daemon) ->
     subject, sockets = begun(daemon), addresses(daemon)
     shim = oracle.shim_of(daemon, subject)
     with oracle.down(daemon):
-        end_shim(shim)
+        killed(shim)
     assert oracle.end_and_judge(daemon, subject) == ["unknown by shimv2-delete"]
     nothing_left(daemon, sockets)
 
@@ -137,7 +134,7 @@ def test_the_true_code_is_known_of_what_had_ended_before_its_shim_was_killed(dae
         until(lambda: oracle.inspect(daemon, subject).monitored_by == "unresponsive", "it is not shown")
         oracle.inspect(daemon, subject)  # exitd has heard of the end when it answers once more
         shim_lived_ns = time.time_ns()
-        end_shim(shim)
+        killed(shim)
     with daemon.client() as client:
         exit_ = last_exit(client, subject.id)
         assert exit_.at.ToNanoseconds() < shim_lived_ns and not exit_.at_is_found
@@ -194,7 +191,7 @@ def test_stop_reaches_what_runs_under_a_shim_that_stands_still(daemon: Daemon, c
         sockets = addresses(daemon)
         with stopped(container.shim.pid):
             until(lambda: client.inspect(container.id).monitored_by == "unresponsive", "it is not shown")
-            cli.ok("stop", "-t", "20" if traps else "1", container.id)
+            cli.ok("stop", "-t", "3" if traps else "1", container.id)
             exit_ = last_exit(client, container.id)
             assert (kind_of(exit_), exit_.reason, exit_.source) == (end, "stop", "zombie")
             cli.ok("rm", container.id)

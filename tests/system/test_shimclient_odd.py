@@ -11,8 +11,9 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.errors import ShimLost
 from tests.fakeshim.making import RUNTIME, FakeShim, make
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.shimrig import end_process, processes_of
+from tests.system.daemons import Daemon
+from tests.system.processes import end_process, processes_of
+from tests.system.waits import LIMIT_SECONDS, until
 
 
 class Odd:

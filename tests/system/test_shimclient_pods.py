@@ -10,12 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.runtime.oci import cgroups
-from tests.system import lives, oracle, tinyroot
-from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, until
+from tests.system import daemons, oracle, tinyroot
+from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli
+from tests.system.foreign_shims import QUICK, RUNC, addresses, nothing_left, shims
 from tests.system.lives import first_exit, ledger
-from tests.system.shimclientrig import QUICK, RUNC, addresses, end_shim, nothing_left, shims, stopped
+from tests.system.processes import killed, stopped
 from tests.system.test_pods_cli import MEMBER, SANDBOX, inspectp, network, quota_percent, typed
+from tests.system.waits import until
 
 FOREIGN_SANDBOX, FOREIGN_MEMBER = (
     line.replace("--runtime runc", f"--runtime {RUNC} --stop-timeout 0") for line in (SANDBOX, MEMBER)
@@ -28,7 +30,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     base = tmp_path_factory.mktemp("root")
     root = tinyroot.make(base / "root")
     subprocess.run(["tar", "-C", root, "-cf", base / "root.tar", "."], check=True, timeout=60)
-    with lives.daemon(extra=QUICK) as made:
+    with daemons.daemon(extra=QUICK) as made:
         Cli(made).ok("image", "import", str(base / "root.tar"), "busybox")
         yield made
 
@@ -111,9 +113,9 @@ def test_the_shim_killed_is_an_end_of_each_told_once(
     (shim,), sockets = shims(daemon), addresses(daemon)
     if away:
         with oracle.down(daemon):
-            end_shim(shim)
+            killed(shim)
     else:
-        end_shim(shim)
+        killed(shim)
     for each in (sandbox, *members):
         kind, cause = end_of(cli, each)
         # The pause container's `delete` may be quicker than the look of the others at theirs.

@@ -2,29 +2,14 @@
 
 import re
 import signal
-from collections.abc import Iterator
-
-import pytest
 
 from tests.supervisor.cli.fake_attach import Pty
-from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon, until
-from tests.system.shimclientrig import RUNC
+from tests.system.exitctl import Cli
+from tests.system.foreign_shims import RUNC
 from tests.system.test_cli_terminal import SHELL, ended, on_terminal, seen
+from tests.system.waits import until
 
 LOOP = "while :; do sleep 0.05; done"
-
-
-@pytest.fixture
-def cli(daemon: Daemon) -> Cli:
-    return Cli(daemon)
-
-
-@pytest.fixture
-def pty() -> Iterator[Pty]:
-    made = Pty()
-    yield made
-    made.close()
 
 
 def test_a_terminal_has_its_size_and_each_new_one(cli: Cli, pty: Pty) -> None:

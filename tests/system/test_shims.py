@@ -13,9 +13,10 @@ from supervisor.model.values import Process, RunKey
 from supervisor.monitor import epoll, keeper, rundir
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import Watch
-from tests.system import shimrig
-from tests.system.podrig import ALL, SHARED, Pod, namespace, namespace_descriptors
+from tests.system.pods import ALL, SHARED, Pod, namespace, namespace_descriptors
+from tests.system.processes import empty_cgroup, open_files
 from tests.system.test_shim_streams import senses
+from tests.system.waits import LIMIT_SECONDS
 
 KEY = RunKey("member", 1)
 
@@ -44,7 +45,7 @@ async def whole_life(pod: Pod, state: pathlib.Path) -> tuple[launch.Created, boo
     watch = Watch(KEY, rundir.make(str(state), "member", 1, written_plan(pod, state)), senses(watcher))
     mine = [pod.fds[kind] for kind in SHARED]
     try:
-        status = await Shims(watcher, line).begin(watch, shimrig.LIMIT_SECONDS, adopt=False, joins=mine)
+        status = await Shims(watcher, line).begin(watch, LIMIT_SECONDS, adopt=False, joins=mine)
         assert isinstance(status, launch.Created), status
         for kind in ALL:
             own = namespace(status.pid, kind) == os.readlink(f"/proc/self/fd/{pod.fds[kind]}")
@@ -52,7 +53,7 @@ async def whole_life(pod: Pod, state: pathlib.Path) -> tuple[launch.Created, boo
         assert watch.shim is not None and namespace_descriptors(watch.shim.pid) == []
         watch.init, watch.init_fd = Process(status.pid, status.started), status.pidfd
         signal.pidfd_send_signal(watch.init_fd, signal.SIGKILL)
-        async with asyncio.timeout(shimrig.LIMIT_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             await watch.shim_gone.wait()
         found = rundir.read_record(watch.directory)
         assert found is not None and found.signal == signal.SIGKILL
@@ -65,13 +66,13 @@ async def whole_life(pod: Pod, state: pathlib.Path) -> tuple[launch.Created, boo
 
 @pytest.mark.parametrize("with_keeper", [True, False])
 def test_what_is_to_be_joined_stays_the_callers_and_the_container_is_in_it(pod: Pod, with_keeper: bool) -> None:
-    state = pod.keeper.state if with_keeper else pod.rig.directory / "nobody"
+    state = pod.keeper.state if with_keeper else pod.node.directory / "nobody"
     state.mkdir(exist_ok=True)
-    own = shimrig.open_files()
+    own = open_files()
     status, connected = asyncio.run(whole_life(pod, state))
     assert (status.keeper_knows, connected) == (with_keeper, with_keeper)
-    assert shimrig.open_files() == own
+    assert open_files() == own
     assert namespace_descriptors(pod.keeper.process.pid) == []
     shutil.rmtree(state / "c" / "member")
     pod.keeper.acknowledge("member")
-    shimrig.empty_cgroup(f"{pod.rig.cgroup}/member")
+    empty_cgroup(f"{pod.node.cgroup}/member")

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Iterator
 
 import pytest
 from google.protobuf.any_pb2 import Any
@@ -19,21 +18,22 @@ from supervisor.containerd.service import READ_SECONDS
 from supervisor.model.errors import AmbiguousId
 from supervisor.ttrpc.faults import CallFailed
 from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, until
-from tests.system.relayrig import CACHEABLE, KEEP, LEAVE, RESOURCES, V3, Relay, Tasks, tasks
-from tests.system.shimrig import cgroup_directories
+from tests.system.daemons import Daemon, left
+from tests.system.processes import cgroup_directories
+from tests.system.tasks import CACHEABLE, KEEP, LEAVE, RESOURCES, V3, Relay, Tasks
+from tests.system.waits import LIMIT_SECONDS, until
 
 CREATED, RUNNING, STOPPED, PAUSED = process_pb2.CREATED, process_pb2.RUNNING, process_pb2.STOPPED, process_pb2.PAUSED
 
 
 @pytest.fixture
-def t(daemon: Daemon, client: Client, tmp_path: pathlib.Path) -> Iterator[Tasks]:
-    with tasks(daemon, tmp_path) as made:
-        yield made
+def tasks(client: Client, tasks: Tasks) -> Tasks:
+    """The client counts what is left."""
+    return tasks
 
 
-def test_the_life_of_a_task_is_the_one_containerd_drives(t: Tasks, client: Client) -> None:
-    bundle, relay = t.bundle("box", "/bin/sh", "-c", "exit 43"), t.relay
+def test_the_life_of_a_task_is_the_one_containerd_drives(tasks: Tasks, client: Client) -> None:
+    bundle, relay = tasks.bundle("box", "/bin/sh", "-c", "exit 43"), tasks.relay
     created = relay.begin("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle)))
     answer = relay.answer(created)
     assert isinstance(answer, pb.CreateTaskResponse) and answer.pid > 1 and relay.flags[created] == KEEP
@@ -66,17 +66,17 @@ def test_the_life_of_a_task_is_the_one_containerd_drives(t: Tasks, client: Clien
 
 
 @pytest.mark.parametrize("exec_id", ["", "e"])
-def test_a_wait_is_answered_when_its_client_has_read_the_output(t: Tasks, exec_id: str) -> None:
+def test_a_wait_is_answered_when_its_client_has_read_the_output(tasks: Tasks, exec_id: str) -> None:
     """containerd's Go library closes its ends of the fifos with the answer. Who reads nothing waits READ_SECONDS."""
-    out, relay, says = t.base / "out", t.relay, ("/bin/sh", "-c", "echo said")
+    out, relay, says = tasks.base / "out", tasks.relay, ("/bin/sh", "-c", "echo said")
     os.mkfifo(out)
     reader = os.open(out, os.O_RDONLY | os.O_NONBLOCK)
     if exec_id:
-        relay.create("box", t.bundle("box", "/bin/sleep", "60"))
+        relay.create("box", tasks.bundle("box", "/bin/sleep", "60"))
         relay.start("box")
         assert relay.add_exec("box", exec_id, *says, stdout=str(out)) == 0
     else:
-        relay.create("box", t.bundle("box", *says), stdout=str(out))
+        relay.create("box", tasks.bundle("box", *says), stdout=str(out))
     waiting, begun = relay.begin("Wait", pb.WaitRequest(id="box", exec_id=exec_id)), time.monotonic()
     relay.start("box", exec_id)
     until(lambda: relay.state("box", exec_id).status == STOPPED, "it does not end")
@@ -92,24 +92,24 @@ def test_a_wait_is_answered_when_its_client_has_read_the_output(t: Tasks, exec_i
     relay.delete("box")
 
 
-def test_a_task_shows_in_exitds_own_api_with_its_namespace(t: Tasks, client: Client) -> None:
-    t.relay.create("box", t.bundle("box", "/bin/sleep", "60"))
-    t.relay.start("box")
+def test_a_task_shows_in_exitds_own_api_with_its_namespace(tasks: Tasks, client: Client) -> None:
+    tasks.relay.create("box", tasks.bundle("box", "/bin/sleep", "60"))
+    tasks.relay.start("box")
     (shown,) = (each for each in client.list(all_of_them=False) if each.spec.name == "box")
-    assert shown.spec.namespace == t.relay.namespace
+    assert shown.spec.namespace == tasks.relay.namespace
     waiting = client.begin_wait(shown.id)
-    assert t.relay.kill("box") == 0
+    assert tasks.relay.kill("box") == 0
     assert lives.word(lives.ended(waiting.result(LIMIT_SECONDS))) == "signaled 9"
-    t.relay.delete("box")
+    tasks.relay.delete("box")
 
 
 def test_a_task_may_have_the_name_of_a_container_and_a_word_that_means_both_is_refused(
-    t: Tasks, client: Client
+    tasks: Tasks, client: Client
 ) -> None:
     """`default` is the name of a namespace of both."""
-    t.relay.close()
-    relay = Relay(t.daemon, "default").connect()
-    bundle = t.bundle("box", "/bin/sleep", "60")
+    tasks.relay.close()
+    relay = Relay(tasks.daemon, "default").connect()
+    bundle = tasks.bundle("box", "/bin/sleep", "60")
     own = client.create(pb_exitd.ContainerSpec(image="pause", name="box")).id
     relay.create("box", bundle)
     relay.start("box")
@@ -122,16 +122,16 @@ def test_a_task_may_have_the_name_of_a_container_and_a_word_that_means_both_is_r
     relay.close()
 
 
-def test_version_3_of_the_service_is_the_same_one(t: Tasks) -> None:
-    t.relay.create("box", t.bundle("box", "/bin/true"))
-    assert t.relay.ask("State", pb.StateRequest(id="box"), V3) == t.relay.state("box")
-    assert t.relay.delete("box").exit_status == 255  # it was killed before it was started
+def test_version_3_of_the_service_is_the_same_one(tasks: Tasks) -> None:
+    tasks.relay.create("box", tasks.bundle("box", "/bin/true"))
+    assert tasks.relay.ask("State", pb.StateRequest(id="box"), V3) == tasks.relay.state("box")
+    assert tasks.relay.delete("box").exit_status == 255  # it was killed before it was started
 
 
-def test_what_cannot_be_asked_now_is_refused_by_the_code_that_containerd_knows(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/sleep", "60"))
-    assert r.code("Create", pb.CreateTaskRequest(id="box", bundle=str(t.base / "box"))) == 6
+def test_what_cannot_be_asked_now_is_refused_by_the_code_that_containerd_knows(tasks: Tasks) -> None:
+    r = tasks.relay
+    r.create("box", tasks.bundle("box", "/bin/sleep", "60"))
+    assert r.code("Create", pb.CreateTaskRequest(id="box", bundle=str(tasks.base / "box"))) == 6
     assert r.code("Pause", pb.PauseRequest(id="box")) == 2
     r.start("box")
     assert r.code("Start", pb.StartRequest(id="box")) == 2
@@ -154,11 +154,11 @@ def test_what_cannot_be_asked_now_is_refused_by_the_code_that_containerd_knows(t
     r.delete("box")
 
 
-def test_an_exec_is_added_started_waited_for_and_deleted(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+def test_an_exec_is_added_started_waited_for_and_deleted(tasks: Tasks) -> None:
+    r = tasks.relay
+    r.create("box", tasks.bundle("box", "/bin/sleep", "60"))
     init = r.start("box")
-    out = t.base / "out"
+    out = tasks.base / "out"
     assert r.add_exec("box", "e1", "/bin/sh", "-c", "echo said; exit 3", stdout=f"file://{out}") == 0
     assert r.add_exec("box", "e1", "/bin/true") == 6
     assert r.state("box", "e1").status == CREATED
@@ -188,9 +188,9 @@ def test_an_exec_is_added_started_waited_for_and_deleted(t: Tasks) -> None:
     r.delete("box")
 
 
-def test_of_two_execs_with_one_id_that_come_at_once_one_is_refused(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+def test_of_two_execs_with_one_id_that_come_at_once_one_is_refused(tasks: Tasks) -> None:
+    r = tasks.relay
+    r.create("box", tasks.bundle("box", "/bin/sleep", "60"))
     r.start("box")
     assert r.add_exec("box", "other", "/bin/true") == 0
     (asked,) = (data for method, data in r._asked.values() if method == "Exec")
@@ -213,9 +213,11 @@ def code_of(r: Relay, stream: int) -> int:
     return 0
 
 
-def test_thirty_short_execs_at_once_have_their_codes_and_end_before_their_container(t: Tasks, client: Client) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+def test_thirty_short_execs_at_once_have_their_codes_and_end_before_their_container(
+    tasks: Tasks, client: Client
+) -> None:
+    r = tasks.relay
+    r.create("box", tasks.bundle("box", "/bin/sleep", "60"))
     r.start("box")
     names = {f"e{n}": n for n in range(30)}
     for name, code in names.items():
@@ -231,9 +233,9 @@ def test_thirty_short_execs_at_once_have_their_codes_and_end_before_their_contai
     r.delete("box")
 
 
-def test_an_exec_that_cannot_start_says_so_and_never_ends(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+def test_an_exec_that_cannot_start_says_so_and_never_ends(tasks: Tasks) -> None:
+    r = tasks.relay
+    r.create("box", tasks.bundle("box", "/bin/sleep", "60"))
     r.start("box")
     assert r.add_exec("box", "e1", "/no/such/program") == 0
     assert r.code("Start", pb.StartRequest(id="box", exec_id="e1")) == 2
@@ -246,40 +248,40 @@ def test_an_exec_that_cannot_start_says_so_and_never_ends(t: Tasks) -> None:
     r.delete("box")
 
 
-def test_a_create_that_fails_leaves_nothing(t: Tasks, daemon: Daemon, client: Client) -> None:
-    bundle, rootfs = t.mounted("box", "/no/such/program")
+def test_a_create_that_fails_leaves_nothing(tasks: Tasks, daemon: Daemon, client: Client) -> None:
+    bundle, rootfs = tasks.mounted("box", "/no/such/program")
     for _ in range(2):
-        assert t.relay.code("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), rootfs=rootfs)) == 2
-        assert t.mounts() == 0
-        assert t.relay.code("Delete", pb.DeleteRequest(id="box")) == 5
-    told = {event.type for event in lives.events(client) if event.namespace == t.relay.namespace}
+        assert tasks.relay.code("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), rootfs=rootfs)) == 2
+        assert tasks.mounts() == 0
+        assert tasks.relay.code("Delete", pb.DeleteRequest(id="box")) == 5
+    told = {event.type for event in lives.events(client) if event.namespace == tasks.relay.namespace}
     assert told == {"failed", "remove"}
-    assert t.relay.code("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), stdout="gopher://x")) == 3
+    assert tasks.relay.code("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), stdout="gopher://x")) == 3
 
 
-def test_a_hundred_failed_creates_leave_the_number_of_descriptors_as_it_was(t: Tasks, daemon: Daemon) -> None:
-    bundle = t.bundle("box", "/no/such/program")
-    t.relay.code("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle)))
+def test_a_hundred_failed_creates_leave_the_number_of_descriptors_as_it_was(tasks: Tasks, daemon: Daemon) -> None:
+    bundle = tasks.bundle("box", "/no/such/program")
+    tasks.relay.code("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle)))
     before = left(daemon).descriptors
     for _ in range(100):
-        assert t.relay.code("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle))) == 2
+        assert tasks.relay.code("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle))) == 2
     assert left(daemon).descriptors == before
 
 
-def test_the_root_file_system_is_mounted_for_the_life_of_the_task(t: Tasks) -> None:
-    bundle, rootfs = t.mounted("box", "/bin/sh", "-c", "echo was here >/trace")
-    t.relay.create("box", bundle, rootfs=rootfs)
-    assert t.mounts() == 1
-    t.relay.start("box")
-    t.relay.wait("box")
-    assert (t.base / "box-upper" / "trace").read_text() == "was here\n"
-    t.relay.delete("box")
-    assert t.mounts() == 0
+def test_the_root_file_system_is_mounted_for_the_life_of_the_task(tasks: Tasks) -> None:
+    bundle, rootfs = tasks.mounted("box", "/bin/sh", "-c", "echo was here >/trace")
+    tasks.relay.create("box", bundle, rootfs=rootfs)
+    assert tasks.mounts() == 1
+    tasks.relay.start("box")
+    tasks.relay.wait("box")
+    assert (tasks.base / "box-upper" / "trace").read_text() == "was here\n"
+    tasks.relay.delete("box")
+    assert tasks.mounts() == 0
 
 
-def test_stats_have_every_message_within_also_after_the_end(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+def test_stats_have_every_message_within_also_after_the_end(tasks: Tasks) -> None:
+    r = tasks.relay
+    r.create("box", tasks.bundle("box", "/bin/sleep", "60"))
     r.start("box")
     limit = {"memory": {"limit": 64 << 20}}
     update = pb.UpdateTaskRequest(id="box", resources=Any(type_url=RESOURCES, value=json.dumps(limit).encode()))
@@ -298,10 +300,10 @@ def test_stats_have_every_message_within_also_after_the_end(t: Tasks) -> None:
     r.delete("box")
 
 
-def test_a_relay_leaves_when_its_last_task_is_gone(t: Tasks) -> None:
-    r, other = t.relay, Relay(t.daemon, t.relay.namespace).connect()
-    other.create("other", t.bundle("other", "/bin/sleep", "60"))
-    r.create("box", t.bundle("box", "/bin/true"))
+def test_a_relay_leaves_when_its_last_task_is_gone(tasks: Tasks) -> None:
+    r, other = tasks.relay, Relay(tasks.daemon, tasks.relay.namespace).connect()
+    other.create("other", tasks.bundle("other", "/bin/sleep", "60"))
+    r.create("box", tasks.bundle("box", "/bin/true"))
 
     def leaves() -> bool:
         stream = r.begin("Shutdown", pb.ShutdownRequest(id="box"))
@@ -315,24 +317,24 @@ def test_a_relay_leaves_when_its_last_task_is_gone(t: Tasks) -> None:
     other.close()
 
 
-def test_who_does_not_say_hello_is_refused(t: Tasks) -> None:
-    stranger = Relay(t.daemon, "x").connect(hello=False)
+def test_who_does_not_say_hello_is_refused(tasks: Tasks) -> None:
+    stranger = Relay(tasks.daemon, "x").connect(hello=False)
     assert stranger.code("State", pb.StateRequest(id="box")) == 9
     stranger.close()
 
 
-def test_the_word_in_the_bundle_says_where_the_record_will_be(t: Tasks) -> None:
-    bundle = t.bundle("box", "/bin/true")
-    pid = t.relay.create("box", bundle)
+def test_the_word_in_the_bundle_says_where_the_record_will_be(tasks: Tasks) -> None:
+    bundle = tasks.bundle("box", "/bin/true")
+    pid = tasks.relay.create("box", bundle)
     word = fields.decode((bundle / "exitd.task").read_bytes(), "task")
     assert word.number("pid") == pid and word.number("started") > 0
     assert (pathlib.Path(word.get("directory")) / "exit.json").exists()
-    t.relay.delete("box")
+    tasks.relay.delete("box")
 
 
-def test_nothing_of_a_task_is_left_in_its_cgroup(t: Tasks) -> None:
-    t.relay.create("box", t.bundle("box", "/bin/sh", "-c", "sleep 60 & exit 0"))
-    t.relay.start("box")
-    t.relay.wait("box")
-    t.relay.delete("box")
-    assert not any((path / "box").exists() for path in cgroup_directories(f"/{t.relay.namespace}"))
+def test_nothing_of_a_task_is_left_in_its_cgroup(tasks: Tasks) -> None:
+    tasks.relay.create("box", tasks.bundle("box", "/bin/sh", "-c", "sleep 60 & exit 0"))
+    tasks.relay.start("box")
+    tasks.relay.wait("box")
+    tasks.relay.delete("box")
+    assert not any((path / "box").exists() for path in cgroup_directories(f"/{tasks.relay.namespace}"))

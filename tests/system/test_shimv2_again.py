@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 from google.protobuf.message import Message
@@ -17,22 +16,17 @@ from shim import fields
 from supervisor.api.client import Client
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame
-from tests.system.daemonrig import Daemon, remove_all, until
-from tests.system.gates import killed
-from tests.system.relayrig import BYE, DONE, Relay, Tasks, tasks_alone
+from tests.system.daemons import remove_all
+from tests.system.processes import killed
+from tests.system.tasks import BYE, DONE, Relay, Tasks
+from tests.system.waits import until
 
 CREATED, RUNNING, STOPPED, PAUSED = process_pb2.CREATED, process_pb2.RUNNING, process_pb2.STOPPED, process_pb2.PAUSED
 
 
-@pytest.fixture
-def t(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Tasks]:
-    with tasks_alone(daemon, tmp_path) as made:
-        yield made
-
-
-def test_an_answered_request_that_comes_again_gets_the_same_answer_and_does_nothing(t: Tasks) -> None:
-    r = t.relay
-    bundle, rootfs = t.mounted("box", "/bin/sleep", "60")
+def test_an_answered_request_that_comes_again_gets_the_same_answer_and_does_nothing(lone_tasks: Tasks) -> None:
+    r = lone_tasks.relay
+    bundle, rootfs = lone_tasks.mounted("box", "/bin/sleep", "60")
     asked: list[tuple[str, Message]] = [
         ("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), rootfs=rootfs)),
         ("Start", pb.StartRequest(id="box")),
@@ -41,54 +35,54 @@ def test_an_answered_request_that_comes_again_gets_the_same_answer_and_does_noth
     for method, request in asked:
         stream = r.begin(method, request)
         answers.append((stream, r.answer(stream)))
-        before = t.log()
-        t.restart()
+        before = lone_tasks.log()
+        lone_tasks.restart()
         r.again(*(old for old, _ in answers))
         for old, answer in answers:
             assert r.answer(old) == answer
-        assert t.log() == before and t.mounts() == 1
+        assert lone_tasks.log() == before and lone_tasks.mounts() == 1
     for verb, status in (("Pause", PAUSED), ("Resume", RUNNING)):
         stream = r.begin(verb, pb.PauseRequest(id="box"))  # of the same form as a ResumeRequest
         r.answer(stream)
-        before = t.log()
-        t.restart()
+        before = lone_tasks.log()
+        lone_tasks.restart()
         r.again(stream)
         r.answer(stream)
-        assert r.state("box").status == status and t.log() == before
+        assert r.state("box").status == status and lone_tasks.log() == before
     assert r.kill("box") == 0
     r.wait("box")
     deleting = r.begin("Delete", pb.DeleteRequest(id="box"))
     deleted = r.answer(deleting)
-    before = t.log()
-    t.restart()
+    before = lone_tasks.log()
+    lone_tasks.restart()
     r.again(deleting)
     assert r.answer(deleting) == deleted and deleted.exit_status == 137  # type: ignore[attr-defined]
-    assert t.log() == before
+    assert lone_tasks.log() == before
     assert r.code("Delete", pb.DeleteRequest(id="box")) == 5  # another request
 
 
-def test_the_requests_of_an_exec_come_again_too(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+def test_the_requests_of_an_exec_come_again_too(lone_tasks: Tasks) -> None:
+    r = lone_tasks.relay
+    r.create("box", lone_tasks.bundle("box", "/bin/sleep", "60"))
     r.start("box")
     adding = r._next
     assert r.add_exec("box", "e", "/bin/sleep", "60") == 0
-    t.restart()
+    lone_tasks.restart()
     r.again(adding)
     r.answer(adding)
     starting = r.begin("Start", pb.StartRequest(id="box", exec_id="e"))
     started = r.answer(starting)
-    before = t.log()
-    t.restart()
+    before = lone_tasks.log()
+    lone_tasks.restart()
     r.again(starting)
-    assert r.answer(starting) == started and t.log() == before
+    assert r.answer(starting) == started and lone_tasks.log() == before
     waiting = r.begin("Wait", pb.WaitRequest(id="box", exec_id="e"))
-    t.restart()
+    lone_tasks.restart()
     assert r.kill("box", 15, "e") == 0
     ended = r.answer(waiting)
     deleting = r.begin("Delete", pb.DeleteRequest(id="box", exec_id="e"))
     deleted = r.answer(deleting)
-    t.restart()
+    lone_tasks.restart()
     r.again(waiting, deleting)
     assert r.answer(deleting) == deleted and r.answer(waiting) == ended
     assert r.code("Delete", pb.DeleteRequest(id="box", exec_id="e")) == 5
@@ -97,74 +91,76 @@ def test_the_requests_of_an_exec_come_again_too(t: Tasks) -> None:
     r.delete("box")
 
 
-def test_an_end_while_exitd_is_away_is_told_to_who_waits_with_its_true_code_and_time(t: Tasks) -> None:
-    r = t.relay
-    go = t.base / "box" / "rootfs" / "go"
-    r.create("box", t.bundle("box", "/bin/sh", "-c", "until test -e /go; do sleep 0.01; done; exit 43"))
+def test_an_end_while_exitd_is_away_is_told_to_who_waits_with_its_true_code_and_time(lone_tasks: Tasks) -> None:
+    r = lone_tasks.relay
+    go = lone_tasks.base / "box" / "rootfs" / "go"
+    r.create("box", lone_tasks.bundle("box", "/bin/sh", "-c", "until test -e /go; do sleep 0.01; done; exit 43"))
     pid = r.start("box")
     waiting = [r.begin("Wait", pb.WaitRequest(id="box")) for _ in range(3)]
-    t.daemon.kill()
+    lone_tasks.daemon.kill()
     go.touch()
     until(lambda: not os.path.exists(f"/proc/{pid}"), "its end")
-    t.daemon.start()
+    lone_tasks.daemon.start()
     r.again()
     ends = [r.answer(stream) for stream in waiting]
     assert ends[0].exit_status == 43 and ends[0] == ends[1] == ends[2]  # type: ignore[attr-defined]
     r.delete("box")
 
 
-def test_a_create_that_was_broken_off_leaves_no_mount_when_nobody_asks_again(t: Tasks) -> None:
-    bundle, rootfs = t.mounted("box", "/bin/sleep", "60")
-    t.relay.begin("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), rootfs=rootfs))
-    until(lambda: t.mounts() == 1, "its root file system")
-    t.daemon.kill()
-    t.daemon.start()
-    t.relay.connect()
-    with t.daemon.client() as client:
-        _end_if_made(t, client)
-    until(lambda: t.mounts() == 0, "the mount is taken down")
+def test_a_create_that_was_broken_off_leaves_no_mount_when_nobody_asks_again(lone_tasks: Tasks) -> None:
+    bundle, rootfs = lone_tasks.mounted("box", "/bin/sleep", "60")
+    lone_tasks.relay.begin("Create", pb.CreateTaskRequest(id="box", bundle=str(bundle), rootfs=rootfs))
+    until(lambda: lone_tasks.mounts() == 1, "its root file system")
+    lone_tasks.daemon.kill()
+    lone_tasks.daemon.start()
+    lone_tasks.relay.connect()
+    with lone_tasks.daemon.client() as client:
+        _end_if_made(lone_tasks, client)
+    until(lambda: lone_tasks.mounts() == 0, "the mount is taken down")
 
 
-def _end_if_made(t: Tasks, client: Client) -> None:
+def _end_if_made(lone_tasks: Tasks, client: Client) -> None:
     """It may have been quicker than the kill."""
     until(lambda: not any(each.recovering for each in client.list(all_of_them=True)), "the look-ups")
     remove_all(client)
 
 
-def test_a_connection_that_goes_takes_its_waits_along_and_nothing_else(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+def test_a_connection_that_goes_takes_its_waits_along_and_nothing_else(lone_tasks: Tasks) -> None:
+    r = lone_tasks.relay
+    r.create("box", lone_tasks.bundle("box", "/bin/sleep", "60"))
     r.start("box")
-    with t.daemon.client() as client:
+    with lone_tasks.daemon.client() as client:
         client.info()
-        before = len(os.listdir(f"/proc/{t.daemon.pid}/fd"))
-        other = Relay(t.daemon, r.namespace, number=2).connect()
+        before = len(os.listdir(f"/proc/{lone_tasks.daemon.pid}/fd"))
+        other = Relay(lone_tasks.daemon, r.namespace, number=2).connect()
         for _ in range(50):
             other.begin("Wait", pb.WaitRequest(id="box"))
         until(lambda: client.info().settings["waiters"] == "50", "they wait")
         other.close()
         until(lambda: client.info().settings["waiters"] == "0", "they are gone")
-        until(lambda: len(os.listdir(f"/proc/{t.daemon.pid}/fd")) == before, "its descriptor is gone")
+        until(lambda: len(os.listdir(f"/proc/{lone_tasks.daemon.pid}/fd")) == before, "its descriptor is gone")
     assert r.state("box").status == RUNNING
     r.kill("box")
     r.wait("box")
     r.delete("box")
 
 
-def test_a_request_is_done_to_its_end_when_its_connection_goes(t: Tasks) -> None:
-    r = t.relay
-    creating = r.begin("Create", pb.CreateTaskRequest(id="box", bundle=str(t.bundle("box", "/bin/sleep", "60"))))
+def test_a_request_is_done_to_its_end_when_its_connection_goes(lone_tasks: Tasks) -> None:
+    r = lone_tasks.relay
+    creating = r.begin(
+        "Create", pb.CreateTaskRequest(id="box", bundle=str(lone_tasks.bundle("box", "/bin/sleep", "60")))
+    )
     r.again()
     pid = r.answer(creating).pid  # type: ignore[attr-defined]
-    assert pid > 1 and t.log().count("create") == 1
+    assert pid > 1 and lone_tasks.log().count("create") == 1
     r.delete("box")
 
 
-def test_an_answer_that_has_arrived_is_forgotten(t: Tasks) -> None:
-    r = t.relay
+def test_an_answer_that_has_arrived_is_forgotten(lone_tasks: Tasks) -> None:
+    r = lone_tasks.relay
     streams = []
     for n in range(3):
-        r.create(f"box{n}", t.bundle(f"box{n}", "/bin/true"))
+        r.create(f"box{n}", lone_tasks.bundle(f"box{n}", "/bin/true"))
         streams.append(r.begin("Delete", pb.DeleteRequest(id=f"box{n}")))
         r.answer(streams[-1])
     r.say(Frame(streams[0], DONE, 0, b""))
@@ -185,32 +181,32 @@ def known_again(r: Relay, stream: int) -> bool:
     return True
 
 
-def test_a_task_that_containerd_has_given_up_is_ended_and_its_true_end_is_told(t: Tasks) -> None:
-    r = t.relay
-    bundle, rootfs = t.mounted("box", "/bin/sleep", "60")
+def test_a_task_that_containerd_has_given_up_is_ended_and_its_true_end_is_told(lone_tasks: Tasks) -> None:
+    r = lone_tasks.relay
+    bundle, rootfs = lone_tasks.mounted("box", "/bin/sleep", "60")
     pid = r.create("box", bundle, rootfs=rootfs)
     r.start("box")
     r.close()
-    helper = Relay(t.daemon, r.namespace).connect(hello=False)
+    helper = Relay(lone_tasks.daemon, r.namespace).connect(hello=False)
     told = helper.clean_up("box", bundle)
     assert (told.pid, told.exit_status) == (pid, 137) and told.exited_at.seconds > 0
-    assert t.mounts() == 0
+    assert lone_tasks.mounts() == 0
     assert helper.clean_up("box", bundle) == told  # as often as it is asked
     nobody = helper.clean_up("nobody", bundle)
     assert (nobody.pid, nobody.exit_status) == (0, 255)
     helper.close()
 
 
-def test_a_task_that_was_deleted_for_a_containerd_that_died_meanwhile_has_its_true_end(t: Tasks) -> None:
+def test_a_task_that_was_deleted_for_a_containerd_that_died_meanwhile_has_its_true_end(lone_tasks: Tasks) -> None:
     """It calls `delete` of the relay when it is back, with the bundle that it had no time to remove."""
-    r, bundle = t.relay, t.bundle("box", "/bin/sh", "-c", "exit 43")
+    r, bundle = lone_tasks.relay, lone_tasks.bundle("box", "/bin/sh", "-c", "exit 43")
     pid = r.create("box", bundle)
     r.start("box")
     end = r.ask("Wait", pb.WaitRequest(id="box"))
     r.delete("box")
     r.say(Frame(0, BYE, 0, b""))
     r.close()
-    helper = Relay(t.daemon, r.namespace).connect(hello=False)
+    helper = Relay(lone_tasks.daemon, r.namespace).connect(hello=False)
     elsewhere = bundle.with_name("elsewhere")
     until(lambda: helper.clean_up("box", elsewhere).exit_status == 255, "the answer to its Delete is forgotten")
     told = helper.clean_up("box", bundle)
@@ -220,14 +216,14 @@ def test_a_task_that_was_deleted_for_a_containerd_that_died_meanwhile_has_its_tr
     helper.close()
 
 
-def test_the_word_that_was_left_while_exitd_was_away_is_acted_on(t: Tasks) -> None:
-    r = t.relay
-    bundle = t.bundle("box", "/bin/sleep", "60")
+def test_the_word_that_was_left_while_exitd_was_away_is_acted_on(lone_tasks: Tasks) -> None:
+    r = lone_tasks.relay
+    bundle = lone_tasks.bundle("box", "/bin/sleep", "60")
     r.create("box", bundle)
     r.start("box")
-    t.daemon.kill()
-    gone = leave_word(t, bundle)
-    t.daemon.start()
+    lone_tasks.daemon.kill()
+    gone = leave_word(lone_tasks, bundle)
+    lone_tasks.daemon.start()
     r.connect()
     assert r.create("box", bundle) > 1  # a new one, at once
     until(lambda: not gone.exists(), "the word is taken up")
@@ -235,54 +231,59 @@ def test_the_word_that_was_left_while_exitd_was_away_is_acted_on(t: Tasks) -> No
     r.delete("box")
 
 
-def leave_word(t: Tasks, bundle: pathlib.Path) -> pathlib.Path:
+def leave_word(lone_tasks: Tasks, bundle: pathlib.Path) -> pathlib.Path:
     """As the relay's `delete` does it."""
-    gone = t.daemon.state / "shimv2" / "gone" / hashlib.sha256(f"{t.relay.namespace}/box".encode()).hexdigest()
+    gone = (
+        lone_tasks.daemon.state
+        / "shimv2"
+        / "gone"
+        / hashlib.sha256(f"{lone_tasks.relay.namespace}/box".encode()).hexdigest()
+    )
     made = gone.with_suffix(".1")
-    pairs = (("namespace", t.relay.namespace), ("id", "box"), ("bundle", str(bundle)))
+    pairs = (("namespace", lone_tasks.relay.namespace), ("id", "box"), ("bundle", str(bundle)))
     made.write_bytes(fields.encode("gone", pairs))
     return made.rename(gone)
 
 
-def test_the_word_of_who_could_not_reach_exitd_is_acted_on_while_it_is_there(t: Tasks) -> None:
+def test_the_word_of_who_could_not_reach_exitd_is_acted_on_while_it_is_there(lone_tasks: Tasks) -> None:
     """It is stopped, say, for longer than `delete` waits."""
-    r = t.relay
-    r.create("box", bundle := t.bundle("box", "/bin/sleep", "60"))
+    r = lone_tasks.relay
+    r.create("box", bundle := lone_tasks.bundle("box", "/bin/sleep", "60"))
     r.start("box")
     waiting = r.begin("Wait", pb.WaitRequest(id="box"))
-    gone = leave_word(t, bundle)
+    gone = leave_word(lone_tasks, bundle)
     assert r.answer(waiting).exit_status == 137  # type: ignore[attr-defined]
     until(lambda: not gone.exists(), "the word is taken up")
     assert r.code("State", pb.StateRequest(id="box")) == 5
 
 
-def test_the_word_of_a_task_that_was_ended_too_while_exitd_was_away_is_acted_on(t: Tasks) -> None:
+def test_the_word_of_a_task_that_was_ended_too_while_exitd_was_away_is_acted_on(lone_tasks: Tasks) -> None:
     """As it is when a relay has died. Nobody asks for the task any more."""
-    r, bundle = t.relay, t.bundle("box", "/bin/sleep", "60")
+    r, bundle = lone_tasks.relay, lone_tasks.bundle("box", "/bin/sleep", "60")
     init = r.create("box", bundle)
     r.start("box")
-    t.daemon.kill()
+    lone_tasks.daemon.kill()
     killed(init)
-    gone = leave_word(t, bundle)
-    t.daemon.start()
+    gone = leave_word(lone_tasks, bundle)
+    lone_tasks.daemon.start()
     until(lambda: not gone.exists(), "the word is taken up")
-    with t.daemon.client() as client:
+    with lone_tasks.daemon.client() as client:
         assert not client.list(all_of_them=True)
         (end,) = [row for row in client.exits(ExitsRequest()) if row.namespace == r.namespace]
     assert (end.kind, end.signal, end.init.pid) == ("signaled", signal.SIGKILL, init)
 
 
-def test_exitd_that_is_told_to_stop_does_not_wait_for_who_waits(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/sleep", "60"))
+def test_exitd_that_is_told_to_stop_does_not_wait_for_who_waits(lone_tasks: Tasks) -> None:
+    r = lone_tasks.relay
+    r.create("box", lone_tasks.bundle("box", "/bin/sleep", "60"))
     r.start("box")
     waiting = r.begin("Wait", pb.WaitRequest(id="box"))
     begun = time.monotonic()
-    t.daemon.kill(signal.SIGTERM)
+    lone_tasks.daemon.kill(signal.SIGTERM)
     assert time.monotonic() - begun < 4
     with pytest.raises(ConnectionError):
         r.answer(waiting)
-    t.daemon.start()
+    lone_tasks.daemon.start()
     r.again()
     r.kill("box")
     assert r.answer(waiting).exit_status == 137  # type: ignore[attr-defined]

@@ -1,21 +1,19 @@
 """exitd hands a relay the events of its tasks, and lets it go when it has brought them."""
 
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
 from protos.containerd import task_pb2 as pb
-from tests.system.daemonrig import Daemon
-from tests.system.relayrig import LEAVE, Relay, Tasks, tasks
+from tests.system.tasks import LEAVE, Relay, Tasks
 
 
 @pytest.fixture
-def t(daemon: Daemon, tmp_path: pathlib.Path) -> Iterator[Tasks]:
-    with tasks(daemon, tmp_path) as made:
-        made.relay.courier, made.relay.address = True, str(tmp_path / "nobody")
-        made.relay.connect()
-        yield made
+def tasks(tasks: Tasks, tmp_path: pathlib.Path) -> Tasks:
+    """Their relay brings events, to a containerd that is not there."""
+    tasks.relay.courier, tasks.relay.address = True, str(tmp_path / "nobody")
+    tasks.relay.connect()
+    return tasks
 
 
 def leaves(relay: Relay, stream: int) -> bool:
@@ -31,9 +29,9 @@ def one(relay: Relay, before: int) -> int:
     return number
 
 
-def test_a_relay_leaves_when_it_has_brought_the_last_event_and_not_before(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/true"))
+def test_a_relay_leaves_when_it_has_brought_the_last_event_and_not_before(tasks: Tasks) -> None:
+    r = tasks.relay
+    r.create("box", tasks.bundle("box", "/bin/true"))
     r.start("box")
     r.wait("box")
     r.delete("box")
@@ -47,21 +45,21 @@ def test_a_relay_leaves_when_it_has_brought_the_last_event_and_not_before(t: Tas
     assert leaves(r, shutdown)
 
 
-def test_a_relay_whose_events_nobody_takes_stays(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/true"))
+def test_a_relay_whose_events_nobody_takes_stays(tasks: Tasks) -> None:
+    r = tasks.relay
+    r.create("box", tasks.bundle("box", "/bin/true"))
     r.delete("box")
     assert not leaves(r, r.begin("Shutdown", pb.ShutdownRequest(id="box")))
     one(r, one(r, one(r, 0)))  # create, exit (it was killed before it was started), delete
     assert leaves(r, r.begin("Shutdown", pb.ShutdownRequest(id="box")))
 
 
-def test_an_event_whose_answer_did_not_reach_exitd_is_handed_over_again_by_the_next(t: Tasks) -> None:
-    r = t.relay
-    r.create("box", t.bundle("box", "/bin/true"))
+def test_an_event_whose_answer_did_not_reach_exitd_is_handed_over_again_by_the_next(tasks: Tasks) -> None:
+    r = tasks.relay
+    r.create("box", tasks.bundle("box", "/bin/true"))
     first = r.next_event()
     for _ in range(2):
-        t.restart()
+        tasks.restart()
         assert r.next_event() == first
     r.told(first)
     r.start("box")

@@ -9,9 +9,11 @@ import pytest
 
 from supervisor.model.errors import ExitdError
 from tests.system import lives, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.gates import Gates, gone, killed, stopped
+from tests.system.daemons import Daemon
 from tests.system.oracle import Revived, begun, end_and_judge, inspect, shim_of
+from tests.system.processes import gone, killed, stopped
+from tests.system.runtimes import Gates
+from tests.system.waits import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.observed("--runtime-seconds", "1")
 

@@ -10,23 +10,24 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.monitor.ownership import MARK
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, cgroups, left, spec, until
+from tests.system import daemons
+from tests.system.daemons import Daemon, cgroups, left, spec
 from tests.system.lives import ledger, up
-from tests.system.shimrig import end_process
+from tests.system.processes import end_process
+from tests.system.waits import LIMIT_SECONDS, until
 
 QUICK = ("--reconcile-seconds", "0.2")
 
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    with lives.daemon(extra=QUICK) as made:
+    with daemons.daemon(extra=QUICK) as made:
         yield made
 
 
 @pytest.fixture
 def other() -> Iterator[Daemon]:
-    with lives.daemon(extra=QUICK) as made:
+    with daemons.daemon(extra=QUICK) as made:
         yield made
 
 

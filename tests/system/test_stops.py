@@ -15,9 +15,10 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import WrongState
 from supervisor.runtime.oci import cgroups
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, until
+from tests.system import daemons, lives
 from tests.system.lives import backing_off, events, first_exit, last_exit, ledger, types, word
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until
 
 PROMPT_SECONDS = 8.0  # the grace below, and a busy machine; the limits of what could hang here are longer
 
@@ -72,7 +73,7 @@ def test_what_somebody_else_has_frozen_dies_all_the_same(client: Client, how: st
 
 
 def test_a_paused_container_dies_without_the_help_of_its_runtime(client: Client, tmp_path: pathlib.Path) -> None:
-    wrapper = lives.Wrapper.make(tmp_path)
+    wrapper = Wrapper.make(tmp_path)
     container = lives.up(client, runtime=wrapper.name).id
     client.pause(container)
     wrapper.on("resume", "sleep 1000")
@@ -155,7 +156,7 @@ def test_a_kill_cancels_a_planned_restart_and_says_so(client: Client, number: st
 
 
 def test_a_cancelled_restart_stays_cancelled_for_the_next_daemon() -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             container = lives.up(client, "false", restart="always").id
             backing_off(client, container, 0.5)
@@ -170,7 +171,7 @@ def test_a_cancelled_restart_stays_cancelled_for_the_next_daemon() -> None:
 def test_the_wait_before_a_restart_can_be_bounded_and_its_beginning_set(tmp_path: pathlib.Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[limits]\nrestart_max_seconds = 0.15\nrestart_reset_seconds = 60\n")
-    with lives.daemon(extra=("--config", str(config))) as daemon, daemon.client() as client:
+    with daemons.daemon(extra=("--config", str(config))) as daemon, daemon.client() as client:
         container = lives.up(client, "false", restart="always").id
         until(lambda: len(ledger(client, container)) >= 12, "twelve ends", 150)
         client.stop(container, 0)
@@ -182,7 +183,7 @@ def test_the_wait_before_a_restart_can_be_bounded_and_its_beginning_set(tmp_path
 
 @pytest.mark.parametrize("who", ["exitd", "somebody else"])
 def test_a_pod_with_stopped_shims_dies_and_every_exit_is_true(who: str) -> None:
-    with lives.daemon(extra=("--reconcile-seconds", "0.3")) as daemon, daemon.client() as client:
+    with daemons.daemon(extra=("--reconcile-seconds", "0.3")) as daemon, daemon.client() as client:
         made = client.run_pod(pb.ContainerSpec(image="pause"))
         members = [lives.up(client, sandbox=made.id, pid="pod") for _ in range(3)]
         for member in members[:2]:

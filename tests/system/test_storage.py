@@ -16,9 +16,11 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import health
 from supervisor.api.rpc import Stub
 from supervisor.model.errors import NoSuchContainer, ShimFailed, StoreFailed
-from tests.system import lives, warm
-from tests.system.daemonrig import LIMIT_SECONDS, OURS, Daemon, cgroups, left, spec, until, warm_up
+from tests.system import daemons, lives, warm
+from tests.system.daemons import OURS, Daemon, cgroups, directory, left, spec, warm_up
 from tests.system.lives import ended, last_exit, ledger, types, word
+from tests.system.processes import processes_of
+from tests.system.waits import LIMIT_SECONDS, until
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 PATIENT = "while [ -e {} ]; do sleep 0.01; done; exit 7"  # until the file has gone
@@ -27,7 +29,7 @@ PATIENT = "while [ -e {} ]; do sleep 0.01; done; exit 7"  # until the file has g
 @contextlib.contextmanager
 def on_tmpfs(name: str, options: str) -> Iterator[Daemon]:
     """A daemon whose state (s) or root (r) directory is a file system of its own."""
-    with lives.directory() as base:
+    with directory() as base:
         (base / name).mkdir(mode=0o700)
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "exitd-test", str(base / name)], check=True)
         daemon = Daemon(base)
@@ -35,13 +37,13 @@ def on_tmpfs(name: str, options: str) -> Iterator[Daemon]:
             yield daemon.start()
         finally:
             daemon.end()
-            until(lambda: not lives.processes_of(base), "processes")
+            until(lambda: not processes_of(base), "processes")
             subprocess.run(["umount", str(base / name)], check=True)
 
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
+    with daemons.daemon() as made:
         yield made
 
 
@@ -187,10 +189,13 @@ def test_a_bundle_deleted_under_a_running_container_costs_nothing(daemon: Daemon
         client.remove(container, force=False)
 
 
+SOON = {"supervisor.daemon.LOCK_SECONDS": 0.5}  # whoever has the lock keeps it
+
+
 def refusal(daemon: Daemon, *words: str) -> str:
     """What a daemon says that does not come up on these directories."""
     directories = ("--root", str(daemon.root), "--state", str(daemon.state))
-    code, _, err = warm.run("exitd", OURS, (*directories, *words), os.environ, LIMIT_SECONDS)
+    code, _, err = warm.run("exitd", OURS, (*directories, *words), os.environ, LIMIT_SECONDS, SOON)
     assert code == 1 and b"Traceback" not in err, (code, err)
     return err.decode()
 
@@ -252,7 +257,7 @@ def test_a_second_daemon_is_refused_with_the_reason_and_the_first_goes_on(daemon
 
 @pytest.mark.parametrize("name", ["root", "state"])
 def test_directories_that_others_can_write_to_are_refused(name: str) -> None:
-    with lives.directory() as base:
+    with directory() as base:
         daemon = Daemon(base)
         path: pathlib.Path = getattr(daemon, name)
         path.mkdir()
@@ -271,7 +276,7 @@ def test_directories_that_others_can_write_to_are_refused(name: str) -> None:
 
 
 def test_a_state_directory_with_too_long_a_path_is_refused_with_the_limit() -> None:
-    with lives.directory() as base:
+    with directory() as base:
         text = refusal(Daemon(base), "--state", f"{base}/{'x' * 60}")
         assert "at most 64 bytes" in text
         assert not (base / ("x" * 60)).exists()

@@ -7,19 +7,19 @@ import re
 import signal
 from typing import Any
 
-from tests.system import shimrig, streamrig, tinyroot
-from tests.system.daemonrig import SCALE
-from tests.system.shimrig import Keeper, Rig
-from tests.system.streamrig import attached, control, finish, log_of, terminal, texts
+from tests.system import keepers, streams, tinyroot
+from tests.system.keepers import Keeper, Node
+from tests.system.streams import attached, control, finish, kill_container, log_of, replace, terminal, texts
+from tests.system.waits import SCALE, wait_readable
 
 COUNT = max(20_000, int(1_000_000 * SCALE))
 COUNTED = b"".join(b"%d\r\n" % i for i in range(1, COUNT + 1))
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def make(rig: Rig, keeper: Keeper, script: str, **streams: Any) -> shimrig.Run:
-    bundle = terminal(rig.bundle("/bin/sh", "-c", script))
-    return streamrig.make(keeper, "box", bundle, tty=True, **streams)
+def make(node: Node, keeper: Keeper, script: str, **has: Any) -> keepers.Run:
+    bundle = terminal(node.bundle("/bin/sh", "-c", script))
+    return streams.make(keeper, "box", bundle, tty=True, **has)
 
 
 def size_seen(said: bytes) -> str:
@@ -27,33 +27,33 @@ def size_seen(said: bytes) -> str:
     return found[0].decode() if found else ""
 
 
-def test_a_count_to_a_million_comes_through_a_terminal_to_the_byte(rig: Rig, keeper: Keeper) -> None:
-    run = make(rig, keeper, f"seq 1 {COUNT}; exit 43")
+def test_a_count_to_a_million_comes_through_a_terminal_to_the_byte(node: Node, keeper: Keeper) -> None:
+    run = make(node, keeper, f"seq 1 {COUNT}; exit 43")
     with attached(run, "out") as client:
         run.start()
         assert client.read_to_end() == COUNTED
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     assert texts(log_of(run)) == COUNTED
     written = run.record()
     assert written is not None and written.code == 43
     assert not (run.directory / "console.sock").exists()
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
 
 
-def test_what_a_client_types_is_echoed_and_read(rig: Rig, keeper: Keeper) -> None:
-    run = make(rig, keeper, "read line; echo got $line; exit 43")
+def test_what_a_client_types_is_echoed_and_read(node: Node, keeper: Keeper) -> None:
+    run = make(node, keeper, "read line; echo got $line; exit 43")
     with attached(run, "in,out") as client:
         run.start()
         client.write(b"hello\n")
         assert client.read_to_end() == b"hello\r\ngot hello\r\n"
-    assert shimrig.wait_readable(run.shim_pidfd)
-    finish(rig, keeper, run)
+    assert wait_readable(run.shim_pidfd)
+    finish(node, keeper, run)
 
 
-def test_a_terminal_that_nobody_has_open_waits_for_the_next_without_work(rig: Rig, keeper: Keeper) -> None:
+def test_a_terminal_that_nobody_has_open_waits_for_the_next_without_work(node: Node, keeper: Keeper) -> None:
     """It is hung up in between: poll(2) says so at once, as often as it is asked."""
     last = "trap 'exit 43' USR1; echo two; while :; do sleep 0.05; done"
-    run = make(rig, keeper, f"echo one; exec 0<&- 1>&- 2>&-; sleep 0.5; exec 1<>/dev/console; {last}")
+    run = make(node, keeper, f"echo one; exec 0<&- 1>&- 2>&-; sleep 0.5; exec 1<>/dev/console; {last}")
     with attached(run, "out") as client:
         run.start()
         client.read_until(b"one\r\n")
@@ -61,9 +61,9 @@ def test_a_terminal_that_nobody_has_open_waits_for_the_next_without_work(rig: Ri
         client.read_until(b"two\r\n")
         assert worked(run.shim_pid) - before < 0.05
         os.kill(run.created.pid, signal.SIGUSR1)
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     assert texts(log_of(run)) == b"one\r\ntwo\r\n"
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
 
 
 def worked(pid: int) -> float:
@@ -71,23 +71,23 @@ def worked(pid: int) -> float:
     return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[11:13])) / TICKS
 
 
-def test_much_input_with_a_reader_that_is_late_arrives_whole(rig: Rig, keeper: Keeper) -> None:
+def test_much_input_with_a_reader_that_is_late_arrives_whole(node: Node, keeper: Keeper) -> None:
     lines, line = 2000, b"x" * 99 + b"\n"
-    run = make(rig, keeper, f"echo up; sleep 0.3; head -n {lines} | wc -c; exit 43")
+    run = make(node, keeper, f"echo up; sleep 0.3; head -n {lines} | wc -c; exit 43")
     with attached(run, "in,out", "drop") as client:
         run.start()
         client.read_until(b"up")
         client.write(line * lines)
         # What the terminal echoes of it, the kernel may drop; so that need not end with a whole line.
         assert client.read_to_end().endswith(b"%d\r\n" % (lines * len(line)))
-    assert shimrig.wait_readable(run.shim_pidfd)
-    finish(rig, keeper, run)
+    assert wait_readable(run.shim_pidfd)
+    finish(node, keeper, run)
 
 
-def test_the_first_size_is_the_plans_and_a_client_changes_it(rig: Rig, keeper: Keeper) -> None:
-    bundle = terminal(rig.bundle("/bin/sh", "-c", "stty size; read go; stty size; read go"))
+def test_the_first_size_is_the_plans_and_a_client_changes_it(node: Node, keeper: Keeper) -> None:
+    bundle = terminal(node.bundle("/bin/sh", "-c", "stty size; read go; stty size; read go"))
     tinyroot.make(bundle / "rootfs", ("stty",))
-    run = streamrig.make(keeper, "box", bundle, tty=True, rows=33, cols=44)
+    run = streams.make(keeper, "box", bundle, tty=True, rows=33, cols=44)
     with attached(run, "in,out") as client:
         run.start()
         assert size_seen(client.read_until(b"\n")) == "33 44"
@@ -95,12 +95,12 @@ def test_the_first_size_is_the_plans_and_a_client_changes_it(rig: Rig, keeper: K
         client.write(b"\n")
         client.read_until(b"50 132")
         client.write(b"\n")
-    assert shimrig.wait_readable(run.shim_pidfd)
-    finish(rig, keeper, run)
+    assert wait_readable(run.shim_pidfd)
+    finish(node, keeper, run)
 
 
-def test_what_only_pipes_have_is_refused(rig: Rig, keeper: Keeper) -> None:
-    run = make(rig, keeper, "exec sleep 1000")
+def test_what_only_pipes_have_is_refused(node: Node, keeper: Keeper) -> None:
+    run = make(node, keeper, "exec sleep 1000")
     run.start()
     read_fd, write_fd = os.pipe()
     with control(run) as other:
@@ -109,19 +109,19 @@ def test_what_only_pipes_have_is_refused(rig: Rig, keeper: Keeper) -> None:
         assert other.refused("resize", rows=70_000, cols=1) == errno.EINVAL
     os.close(read_fd)
     os.close(write_fd)
-    streamrig.kill_container(run)
-    finish(rig, keeper, run)
+    kill_container(run)
+    finish(node, keeper, run)
 
 
-def test_a_replacement_goes_on_with_the_terminal_and_nothing_hangs_up(rig: Rig, keeper: Keeper) -> None:
+def test_a_replacement_goes_on_with_the_terminal_and_nothing_hangs_up(node: Node, keeper: Keeper) -> None:
     script = "trap 'echo hung up' HUP; while read line; do echo got $line; done"
-    run = make(rig, keeper, script)
+    run = make(node, keeper, script)
     with attached(run, "in,out") as client:
         run.start()
         client.write(b"one\n")
         client.read_until(b"got one\r\n")
     run.kill_shim()
-    streamrig.replace(keeper, run)
+    replace(keeper, run)
     with attached(run, "in,out") as client:
         client.write(b"two\n")
         assert client.read_until(b"got two\r\n") == b"two\r\ngot two\r\n"
@@ -129,13 +129,13 @@ def test_a_replacement_goes_on_with_the_terminal_and_nothing_hangs_up(rig: Rig, 
         client.write(b"\x04")
         client.read_to_end()
     assert run.ended()
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     assert texts(log_of(run)).startswith(b"one\r\ngot one\r\ntwo\r\ngot two\r\n")
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
 
 
-def test_a_runtime_that_sends_no_terminal_fails_the_create(rig: Rig, keeper: Keeper) -> None:
-    bundle = rig.bundle("/bin/true")  # its configuration says no terminal, and runc refuses a console socket then
-    run = streamrig.make(keeper, "box", bundle, tty=True)
+def test_a_runtime_that_sends_no_terminal_fails_the_create(node: Node, keeper: Keeper) -> None:
+    bundle = node.bundle("/bin/true")  # its configuration says no terminal, and runc refuses a console socket then
+    run = streams.make(keeper, "box", bundle, tty=True)
     assert run.failed.stage == "runtime"
-    finish(rig, keeper, run)
+    finish(node, keeper, run)

@@ -11,9 +11,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # ships no py.typed
 
 from supervisor.api import unfinished
-from tests.system import lives
-from tests.system.daemonrig import Daemon, descriptors_of, private_kb, until
+from tests.system.daemons import Daemon, directory
+from tests.system.processes import descriptors_of, private_kb
 from tests.system.slowclients import MESSAGE_BYTES, REFLECT, Deaf, crowd
+from tests.system.waits import until
 
 PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs/security.md").read_text()
 MOST_KB = 160 << 10  # what docs/security.md promises
@@ -25,7 +26,20 @@ ANSWERS, LEAST_BYTES = 200, 100_000  # of more megabytes than a socket holds, an
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    with lives.directory() as base:
+    with started() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def survivor() -> Iterator[Daemon]:
+    """One for all tests that it has to survive."""
+    with started() as made:
+        yield made
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Daemon]:
+    with directory() as base:
         made = Daemon(base, forked=False)
         made.start()
         try:
@@ -96,16 +110,16 @@ def test_a_client_that_does_not_read_keeps_exitd_from_no_end(daemon: Daemon) -> 
 
 
 @pytest.mark.parametrize("method", [b"/\xff\xfe", b"\xff", b"/", b"", b"/exitd.v1.Exitd/\xed\xa0\x80", b"/a/b/c\0d"])
-def test_a_method_that_is_no_text_ends_its_call_alone(daemon: Daemon, method: bytes) -> None:
-    with crowd(f"{daemon.state}/exitd.sock", 2, 2, method) as clients:
+def test_a_method_that_is_no_text_ends_its_call_alone(survivor: Daemon, method: bytes) -> None:
+    with crowd(f"{survivor.state}/exitd.sock", 2, 2, method) as clients:
         until(lambda: not clients.turn(), "no answer")
-    until(daemon.answers, "gRPC is gone")
-    assert daemon.process is not None and daemon.process.poll() is None
+    until(survivor.answers, "gRPC is gone")
+    assert survivor.process is not None and survivor.process.poll() is None
 
 
-def test_a_method_that_is_no_text_is_survived_also_while_another_call_waits(daemon: Daemon) -> None:
+def test_a_method_that_is_no_text_is_survived_also_while_another_call_waits(survivor: Daemon) -> None:
     """grpc.aio's server does not come to its end by itself while a call lives."""
-    path = f"{daemon.state}/exitd.sock"
+    path = f"{survivor.state}/exitd.sock"
     with grpc.insecure_channel(f"unix:{path}") as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
@@ -113,7 +127,7 @@ def test_a_method_that_is_no_text_is_survived_also_while_another_call_waits(daem
             until(lambda: not clients.turn(), "no answer")
         with pytest.raises(grpc.RpcError):
             next(watch)
-    until(daemon.answers, "gRPC is gone")
+    until(survivor.answers, "gRPC is gone")
 
 
 def test_the_page_says_what_is_measured_here() -> None:

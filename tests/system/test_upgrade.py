@@ -1,35 +1,258 @@
 """Upgrades, docs/upgrading.md: what earlier versions of exitd run and have stored is taken over by this one."""
 
 import contextlib
+import errno
+import fcntl
+import functools
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
-from dataclasses import replace
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim import programs
 from supervisor.api.client import Client
 from supervisor.store import schema
-from tests.system import execrig, lives, upgraderig
-from tests.system.attachrig import Reader
-from tests.system.containerdrig import EXITD, Said, containerd
-from tests.system.daemonrig import LIMIT_SECONDS, NOTHING, START_SECONDS, Daemon, left, remove_all, spec, until
+from tests.system import daemons, execs, lives
+from tests.system.containerd.server import EXITD, Said, running
+from tests.system.daemons import NOTHING, START_SECONDS, Daemon, left, remove_all, spec
+from tests.system.execs import end_of
 from tests.system.kill_matrix.tasklife import CODE, EXEC_CODE, ledger
-from tests.system.lives import first_exit, last_exit, word
-from tests.system.upgraderig import (
-    OLDER_SCHEMA,
-    TODAY,
-    VERSIONS,
-    Feed,
-    Version,
-    end_keeper,
-    go,
-    is_of,
-    reload_keeper,
-    version,
+from tests.system.lives import Reader, first_exit, last_exit, word
+from tests.system.processes import processes_of
+from tests.system.waits import LIMIT_SECONDS, until
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The last commit of each part. What these have left on a disk, and what runs under them, every later exitd takes over.
+VERSIONS = (
+    "6e7571d5e3b497244999cab64157661d22674a5a",
+    "c7542eadf5cace614801d371b4debc46201ec4ae",
+    "d9e706e8498b903ee36275347b77b589c17664ed",
 )
+OLDER_SCHEMA = VERSIONS  # what today's exitd has stored they do not read
+BUILT = ROOT / "build" / "versions"
+PROGRAMS = (
+    *("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald"),
+    "containerd-shim-exitd-v2",
+)
+BUILD_SECONDS = 280.0  # for each step of a build; the machine may do ten other things
+STEPS = (  # at once
+    ("setup.py", "--quiet", "build_ext", "--inplace"),
+    ("setup.py", "--quiet", "build_protos", "--inplace"),
+    ("setup.py", "--quiet", "build_scripts", "--build-dir", "bin"),
+    ("-m", "compileall", "-q", "supervisor", "shim"),
+)
+
+
+class NoSuchCommit(Exception):
+    """The clone has no such commit; the text ends with the command that brings it."""
+
+
+def git(repository: pathlib.Path, *words: str) -> "subprocess.CompletedProcess[bytes]":
+    """Also in a clone that belongs to another user."""
+    command = ("git", "-c", "safe.directory=*", "-C", str(repository), *words)
+    return subprocess.run(command, capture_output=True, timeout=BUILD_SECONDS)
+
+
+def unpack(repository: pathlib.Path, commit: str, directory: pathlib.Path) -> None:
+    """Write the files of a commit into a new directory. Raises NoSuchCommit."""
+    if git(repository, "cat-file", "-e", f"{commit}^{{tree}}").returncode:
+        raise NoSuchCommit(f"{repository} does not have the commit {commit[:7]}; run: {_cure(repository, commit)}")
+    archive = git(repository, "archive", commit)
+    assert archive.returncode == 0, archive.stderr.decode()
+    directory.mkdir()
+    subprocess.run(("tar", "-x", "-C", str(directory)), input=archive.stdout, check=True, timeout=BUILD_SECONDS)
+
+
+def _cure(repository: pathlib.Path, commit: str) -> str:
+    shallow = git(repository, "rev-parse", "--is-shallow-repository")
+    if shallow.returncode:
+        return "git clone, which brings the history; this directory is no clone"
+    return "git fetch --unshallow" if shallow.stdout.strip() == b"true" else f"git fetch origin {commit}"
+
+
+@dataclass(frozen=True)
+class Version:
+    """A tree with everything built, and where its programs are."""
+
+    tree: pathlib.Path
+    programs: pathlib.Path
+
+
+TODAY = Version(ROOT, programs.find("exitd-shim").parent)
+
+
+@functools.cache
+def version(commit: str) -> Version:
+    """Built once for a clone and a Python, by whichever of several test processes comes first. Raises NoSuchCommit."""
+    place = BUILT / f"{commit}-{sys.implementation.cache_tag}"
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # ends with its holder
+        if not place.is_dir():
+            with tempfile.TemporaryDirectory(dir=BUILT) as scratch:
+                tree = pathlib.Path(scratch, "tree")
+                unpack(ROOT, commit, tree)
+                build(tree)
+                tree.rename(place)
+    return Version(place, place / "bin")
+
+
+def build(tree: pathlib.Path) -> None:
+    """With the packages of the environment that the tests run in: nothing is downloaded."""
+    commands = [(sys.executable, *step) for step in STEPS]
+    running = [
+        subprocess.Popen(command, cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for command in commands
+    ]
+    try:
+        said = [each.communicate(timeout=BUILD_SECONDS)[0].decode(errors="replace") for each in running]
+    finally:
+        for each in running:
+            each.kill()
+            each.wait()
+    for command, each, text in zip(commands, running, said, strict=True):
+        assert each.returncode == 0, f"{command}: {text}"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Programs and Python at paths that stay the same from one version to the next, as below /opt/exitd."""
+
+    directory: pathlib.Path
+
+    @property
+    def bin(self) -> pathlib.Path:
+        return self.directory / "bin"
+
+    @property
+    def daemon(self) -> tuple[str, ...]:
+        """Without the current directory among the places of modules."""
+        return (str(self.bin / "python"), "-P", "-m", "supervisor")
+
+    @classmethod
+    def make(cls, directory: pathlib.Path, first: Version) -> "Installation":
+        made = cls(directory)
+        made.bin.mkdir(parents=True)
+        home = pathlib.Path(sys.executable).resolve()
+        (made.bin / "python").symlink_to(home)
+        (directory / "pyvenv.cfg").write_text(f"home = {home.parent}\ninclude-system-site-packages = false\n")
+        made.put(first)
+        return made
+
+    def put(self, version: Version) -> None:
+        """What runs keeps its files."""
+        for name in PROGRAMS:
+            shutil.copy2(version.programs / name, self.bin / f".{name}")
+            os.replace(self.bin / f".{name}", self.bin / name)
+        packages = sysconfig.get_path("purelib", vars={"base": str(self.directory)})
+        os.makedirs(packages, exist_ok=True)
+        pathlib.Path(packages, "exitd.pth").write_text(f"{version.tree}\n{sysconfig.get_path('purelib')}\n")
+
+
+@contextlib.contextmanager
+def daemon(first: Version) -> Iterator[tuple[Daemon, Installation]]:
+    """One of that version, which answers; afterwards no process of it may live, and no mount stay."""
+    with daemons.directory() as base:
+        installed = Installation.make(base / "opt", first)
+        made = Daemon(base, program=installed.daemon)
+        try:
+            yield made.start(), installed
+        finally:
+            made.end()
+        until(lambda: not processes_of(base), f"still there: {processes_of(base)}")
+
+
+def is_of(pid: int, version: Version) -> bool:
+    """Whether this exitd has the extension of that tree."""
+    return f" {version.tree}/shim/_native." in pathlib.Path(f"/proc/{pid}/maps").read_text()
+
+
+@dataclass
+class Feed:
+    """Numbered lines into a pipe, from a thread, until `close`; whoever reads it copies them to its output."""
+
+    name: str
+    fd: int
+    written: bytearray = field(default_factory=bytearray)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _failed: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        os.set_blocking(self.fd, True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> bytes:
+        """Everything that was written. The reader has an end of file."""
+        self._over.set()
+        self._thread.join(LIMIT_SECONDS)
+        assert not self._thread.is_alive(), f"{self.name} is not read"
+        assert self._failed is None, repr(self._failed)
+        return bytes(self.written)
+
+    def more(self) -> None:
+        """Returns when some lines more have been taken."""
+        size = len(self.written)
+        until(lambda: len(self.written) > size + 1000, f"{self.name} is not read")
+
+    def _run(self) -> None:
+        number = 0
+        try:
+            while not self._over.wait(0.001):
+                number += 1
+                line = f"line {number} of {self.name}\n".encode()
+                self.written += line
+                os.write(self.fd, line)  # shorter than PIPE_BUF: as a whole
+        except BaseException as error:
+            self._failed = error
+        finally:
+            os.close(self.fd)
+
+
+def feed(fifo: pathlib.Path) -> Feed:
+    """The fifo has a reader when this returns."""
+    return Feed(fifo.name, until(lambda: _writer(fifo), f"no reader of {fifo}"))
+
+
+def go(fifo: pathlib.Path) -> None:
+    """Whoever reads this fifo has an end of file."""
+    os.close(until(lambda: _writer(fifo), f"no reader of {fifo}"))
+
+
+def _writer(fifo: pathlib.Path) -> int:
+    """0, which is never a new descriptor here: nobody reads it."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        assert error.errno == errno.ENXIO
+        return 0
+
+
+def end_keeper(d: Daemon) -> None:
+    """The next exitd starts another one."""
+    pid = d.keeper_pid()
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: d.keeper_pid() != pid, "the end of the keeper")
+
+
+def reload_keeper(d: Daemon, installed: Installation) -> None:
+    """As its unit does: it executes the program that is installed now."""
+    program, pid = str(installed.bin / "exitd-keeper"), d.keeper_pid()
+    link = f"/proc/{pid}/exe"
+    assert os.readlink(link) != program  # but the one that was there before
+    os.kill(pid, signal.SIGHUP)
+    until(lambda: os.readlink(link) == program, "the new program of the keeper")
+
 
 # Three versions are built, each of several steps that may take minutes on a busy machine.
 pytestmark = pytest.mark.timeout(1200)
@@ -75,7 +298,7 @@ class Scene:
 
     def exec(self, client: Client, box: str, script: str, name: str, code: int) -> str:
         self.fifo(name)
-        made = execrig.begin(client, box, "sh", "-c", script.format(name, code))
+        made = execs.begin(client, box, "sh", "-c", script.format(name, code))
         self.expected[box, made] = f"exited {code}"
         return made
 
@@ -97,7 +320,7 @@ class Scene:
             self.pids = {c.id: c.init.pid for c in client.list(all_of_them=True)}
             self.exec_pids = {e.id: e.init.pid for e in client.inspect(self.writer).execs}
             self.orphans_shim = client.inspect(self.orphan).shim.pid
-        self.feeds = [upgraderig.feed(self.place / name) for name in ("writer", "writing")]
+        self.feeds = [feed(self.place / name) for name in ("writer", "writing")]
 
     def meanwhile(self) -> None:
         """While there is no exitd."""
@@ -124,7 +347,7 @@ class Scene:
         for feed in self.feeds:
             feed.more()
         written = self.feeds[1].close()
-        assert word(execrig.end_of(client, self.writer, self.writing)) == "exited 21"
+        assert word(end_of(client, self.writer, self.writing)) == "exited 21"
         assert written.endswith(bytes(reader.ended().out)) and len(reader.out) >= len(written) - seen
         written = self.feeds[0].close()
         assert word(last_exit(client, self.writer)) == "exited 43"
@@ -161,7 +384,7 @@ class Scene:
 @pytest.mark.parametrize("keeper", ["restarted", "reloaded"])
 def test_what_an_earlier_exitd_runs_goes_on_under_this_one(earlier: Version, keeper: str) -> None:
     """Both units are restarted, exitd being killed; or exitd is, in order, and later the keeper is reloaded."""
-    with upgraderig.daemon(earlier) as (d, installed):
+    with daemon(earlier) as (d, installed):
         assert is_of(d.pid, earlier)
         scene = Scene(d)
         scene.begin()
@@ -189,7 +412,7 @@ def test_what_an_earlier_exitd_runs_goes_on_under_this_one(earlier: Version, kee
 @pytest.mark.parametrize("earlier", OLDER_SCHEMA, indirect=True, ids=short)
 def test_an_earlier_exitd_refuses_the_database_of_this_one_and_leaves_it_alone(earlier: Version) -> None:
     """Killed, this one leaves what it has stored last in the write-ahead log."""
-    with upgraderig.daemon(earlier) as (d, installed):
+    with daemon(earlier) as (d, installed):
         os.mkfifo(d.base / "go")
         mounts = [pb.Mount(source=str(d.base), destination="/mnt")]
         with d.client() as client:
@@ -214,20 +437,20 @@ def test_an_earlier_exitd_refuses_the_database_of_this_one_and_leaves_it_alone(e
 
 
 def test_tasks_of_containerd_go_on_under_their_earlier_relays(earlier: Version, tmp_path: pathlib.Path) -> None:
-    installed = upgraderig.Installation.make(tmp_path / "opt", earlier)
-    with containerd(programs=installed.bin) as rig, contextlib.ExitStack() as ends:
-        (place := rig.base / "e").mkdir()
-        rig.exitd = Daemon(place, program=installed.daemon).start()
-        events = ends.enter_context(rig.events())
-        copy, ended, later = (rig.box(EXITD, kind) for kind in ("copy", "ended", "later"))
+    installed = Installation.make(tmp_path / "opt", earlier)
+    with running(programs=installed.bin) as containerd, contextlib.ExitStack() as ends:
+        (place := containerd.base / "e").mkdir()
+        containerd.exitd = Daemon(place, program=installed.daemon).start()
+        events = ends.enter_context(containerd.events())
+        copy, ended, later = (containerd.box(EXITD, kind) for kind in ("copy", "ended", "later"))
         out, err = (ends.enter_context((tmp_path / name).open("w+b")) for name in ("out", "exec-out"))
         pipes = [os.pipe() for _ in range(2)]
         words = ("--rm", "--", "sh", "-c", f"cat; exit {CODE}")
-        running = copy.begun(*words, stdin=pipes[0][0], stdout=out.fileno())
-        ends.callback(running.kill)
+        copying = copy.begun(*words, stdin=pipes[0][0], stdout=out.fileno())
+        ends.callback(copying.kill)
         copy.until("RUNNING")
         exec_words = copy.exec_words("e", "--", "sh", "-c", f"cat; exit {EXEC_CODE}")
-        exec_ = rig.begin(*exec_words, stdin=pipes[1][0], stdout=err.fileno())
+        exec_ = containerd.begin(*exec_words, stdin=pipes[1][0], stdout=err.fileno())
         ends.callback(exec_.kill)
         events.wait(copy.id, "/tasks/exec-started")
         ended.started("--", "sleep", "1000")
@@ -238,14 +461,14 @@ def test_tasks_of_containerd_go_on_under_their_earlier_relays(earlier: Version, 
         for each in feeds:
             each.more()
         pids = {box.id: box.pid for box in (copy, ended, later)}
-        rig.exitd.kill()
+        containerd.exitd.kill()
         installed.put(TODAY)
-        end_keeper(rig.exitd)
+        end_keeper(containerd.exitd)
         os.kill(pids[ended.id], signal.SIGKILL)
         for each in feeds:
             each.more()
-        rig.exitd.start()
-        assert is_of(rig.exitd.pid, TODAY)
+        containerd.exitd.start()
+        assert is_of(containerd.exitd.pid, TODAY)
         events.wait(ended.id, "/tasks/exit")
         for each in reversed(feeds):
             each.more()
@@ -254,7 +477,7 @@ def test_tasks_of_containerd_go_on_under_their_earlier_relays(earlier: Version, 
         assert (exec_.communicate(timeout=LIMIT_SECONDS)[1], exec_.returncode) == (b"", EXEC_CODE)
         assert (tmp_path / "exec-out").read_bytes() == written
         written = feeds[0].close()
-        assert (running.communicate(timeout=LIMIT_SECONDS)[1], running.returncode) == (b"", CODE)
+        assert (copying.communicate(timeout=LIMIT_SECONDS)[1], copying.returncode) == (b"", CODE)
         assert (tmp_path / "out").read_bytes() == written
         assert later.exec("e", "--", "sh", "-c", f"exit {EXEC_CODE}") == Said(EXEC_CODE, "", "")
         for verb in (("pause",), ("resume",), ("kill", "-s", "15")):
@@ -269,14 +492,14 @@ def test_tasks_of_containerd_go_on_under_their_earlier_relays(earlier: Version, 
             assert [(event.fields["id"], event.fields["exit_status"]) for event in told] == expected
             assert [row.code or 128 + row.signal for row in ledger(box)] == [code]
             assert [row.code for row in ledger(box, execs=True)] == [EXEC_CODE] * execs
-        assert rig.box(EXITD, "new").run("--rm", "--", "sh", "-c", "exit 6") == Said(6, "", "")
-        rig.left_is()
+        assert containerd.box(EXITD, "new").run("--rm", "--", "sh", "-c", "exit 6") == Said(6, "", "")
+        containerd.left_is()
 
 
 def test_a_clone_without_the_commit_is_reported_with_the_command_that_brings_it(tmp_path: pathlib.Path) -> None:
     def made(*words: str) -> str:
         identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-        done = upgraderig.git(tmp_path, *identity, *words)
+        done = git(tmp_path, *identity, *words)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode().strip()
 
@@ -288,14 +511,14 @@ def test_a_clone_without_the_commit_is_reported_with_the_command_that_brings_it(
         made("-C", "whole", "commit", "--quiet", "--message", text)
         commits.append(made("-C", "whole", "rev-parse", "HEAD"))
     made("clone", "--quiet", "--depth", "1", f"file://{tmp_path}/whole", "shallow")
-    upgraderig.unpack(tmp_path / "whole", commits[0], tmp_path / "tree")
+    unpack(tmp_path / "whole", commits[0], tmp_path / "tree")
     assert (tmp_path / "tree" / "file").read_text() == "first"
-    with pytest.raises(upgraderig.NoSuchCommit, match=r"run: git fetch --unshallow$"):
-        upgraderig.unpack(tmp_path / "shallow", commits[0], tmp_path / "none")
+    with pytest.raises(NoSuchCommit, match=r"run: git fetch --unshallow$"):
+        unpack(tmp_path / "shallow", commits[0], tmp_path / "none")
     made("-C", "shallow", "fetch", "--quiet", "--unshallow")
-    upgraderig.unpack(tmp_path / "shallow", commits[0], tmp_path / "cured")
+    unpack(tmp_path / "shallow", commits[0], tmp_path / "cured")
     assert (tmp_path / "cured" / "file").read_text() == "first"
-    with pytest.raises(upgraderig.NoSuchCommit, match=r"run: git fetch origin 0{40}$"):
-        upgraderig.unpack(tmp_path / "whole", "0" * 40, tmp_path / "none")
-    with pytest.raises(upgraderig.NoSuchCommit, match=r"this directory is no clone$"):
-        upgraderig.unpack(tmp_path, commits[0], tmp_path / "none")
+    with pytest.raises(NoSuchCommit, match=r"run: git fetch origin 0{40}$"):
+        unpack(tmp_path / "whole", "0" * 40, tmp_path / "none")
+    with pytest.raises(NoSuchCommit, match=r"this directory is no clone$"):
+        unpack(tmp_path, commits[0], tmp_path / "none")

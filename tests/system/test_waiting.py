@@ -13,9 +13,11 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest, Compacted, NoSuchContainer, TimedOut
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, scaled, spec, until, warm_up
+from tests.system import daemons, lives
+from tests.system.daemons import Daemon, left, spec, stub, warm_up
 from tests.system.lives import ended, events, last_exit, types, word
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -114,7 +116,7 @@ def test_clients_that_go_away_while_they_wait_leave_no_waiter_and_no_descriptor(
 def test_what_a_client_began_is_done_to_its_end_after_it_has_gone(
     daemon: Daemon, client: Client, tmp_path: pathlib.Path
 ) -> None:
-    wrapper, came, go = lives.Wrapper.make(tmp_path), tmp_path / "came", tmp_path / "go"
+    wrapper, came, go = Wrapper.make(tmp_path), tmp_path / "came", tmp_path / "go"
     for verb in ("create", "start", "delete"):
         wrapper.on(verb, f"echo {verb} >>{came}; until [ -e {go} ]; do sleep 0.01; done")
     asked = {
@@ -148,7 +150,7 @@ def asks(daemon: Daemon, call: str) -> "subprocess.Popen[bytes]":
     program = f"""if True:
         import sys
         sys.path.insert(0, {str(ROOT)!r})
-        from tests.system.daemonrig import spec
+        from tests.system.daemons import spec
         from supervisor.api.client import Client
         Client({str(daemon.state / "exitd.sock")!r}).{call}
         """
@@ -198,7 +200,7 @@ def test_a_stopped_subscriber_holds_up_nobody_and_misses_nothing(daemon: Daemon,
 
 def test_a_list_says_from_where_to_watch_so_that_nothing_is_missed(daemon: Daemon, client: Client) -> None:
     """Whatever happens between the list and the subscription is in one of the two."""
-    api = lives.stub(daemon)
+    api = stub(daemon)
     stop = threading.Event()
 
     def churn() -> None:
@@ -226,7 +228,7 @@ def test_a_list_says_from_where_to_watch_so_that_nothing_is_missed(daemon: Daemo
 
 
 def test_a_stream_is_taken_up_again_where_it_broke_off_over_a_daemon_restart() -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             container, _ = lives.run(client, "true")
             stream = client.events(pb.EventsRequest(from_seq=1))
@@ -241,7 +243,7 @@ def test_a_stream_is_taken_up_again_where_it_broke_off_over_a_daemon_restart() -
 
 
 def test_events_that_are_no_longer_kept_are_refused_as_compacted_and_ones_of_the_future_as_a_mistake() -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             for _ in range(3):
                 warm_up(client)

@@ -4,10 +4,14 @@ import os
 import pathlib
 import select
 import signal
+import time
 
 from shim import native
-from tests.system import lives
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon
+from supervisor.model.evidence import ZOMBIE_PATIENCE_SECONDS
+from tests.system import daemons
+from tests.system.daemons import Daemon
+from tests.system.lives import last_exit, up
+from tests.system.waits import LIMIT_SECONDS
 from tests.system.warm import Forked
 
 
@@ -26,13 +30,13 @@ def looks(daemon: Daemon) -> dict[str, object]:
 
 
 def test_a_forked_daemon_is_to_others_what_a_started_one_is() -> None:
-    with lives.daemon() as forked, lives.daemon(forked=False) as started:
+    with daemons.daemon() as forked, daemons.daemon(forked=False) as started:
         assert isinstance(forked.process, Forked) and not isinstance(started.process, Forked)
         assert looks(forked) == looks(started)
 
 
 def test_a_forked_daemon_that_has_died_is_a_zombie_until_its_end_is_asked_for() -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         process, pid = daemon.process, daemon.pid
         assert process is not None and process.poll() is None
         with open(os.pidfd_open(pid)) as pidfd:
@@ -41,3 +45,21 @@ def test_a_forked_daemon_that_has_died_is_a_zombie_until_its_end_is_asked_for() 
         assert native.process_stat(pid)[0] == "Z"
         assert process.poll() == process.wait(LIMIT_SECONDS) == -signal.SIGKILL
         assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_limit_is_another_in_the_fork_that_asks_for_it_and_in_no_other() -> None:
+    """A container whose shim stands still is read by its zombie, after this limit and not before."""
+    with (
+        daemons.daemon(limits={"supervisor.model.evidence.ZOMBIE_PATIENCE_SECONDS": 0.3}) as quick,
+        daemons.daemon() as plain,
+    ):
+        took = []
+        for daemon in (quick, plain):
+            with daemon.client() as client:
+                container = up(client, "sh", "-c", "exec sleep 1000")
+                os.kill(container.shim.pid, signal.SIGSTOP)
+                began = time.monotonic()
+                os.kill(container.init.pid, signal.SIGKILL)
+                assert last_exit(client, container.id).source == "zombie"
+                took.append(time.monotonic() - began)
+        assert 0.3 <= took[0] < ZOMBIE_PATIENCE_SECONDS <= took[1]

@@ -11,9 +11,10 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest, NoSuchProcess, NoSuchWatch, WrongState
 from tests.system import lives
-from tests.system.clirig import Cli, Said
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
-from tests.system.watchrig import ends, said, stranger, told, watch_of, zombie
+from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli, Said
+from tests.system.waits import LIMIT_SECONDS, scaled, until
+from tests.system.watched import ends, said, stranger, told, watch_of, zombie
 
 ENDS = [
     *(("exit 0", ("exited 0", "self")), ("exit 7", ("exited 7", "self")), ("exit 137", ("exited 137", "self"))),

@@ -8,10 +8,11 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from tests.system import lives
-from tests.system.clirig import Cli
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
-from tests.system.watchrig import Engine, end_of, engine, exits, observed, said, watch_of
+from tests.system import daemons
+from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli
+from tests.system.waits import LIMIT_SECONDS, scaled, until
+from tests.system.watched import Engine, end_of, engine, exits, observed, said, watch_of
 
 SOURCES = ("pidfd", "zombie")  # who reaps orphans on this machine, and when, is not ours to say
 BOMB = "tail /dev/zero"  # it keeps its last line, which has no end
@@ -129,7 +130,7 @@ def test_containers_that_end_at_once_are_each_told_once(client: Client, runc: En
 
 
 def test_exitd_killed_meanwhile_tells_what_it_can_and_says_what_it_cannot(runc: Engine) -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             target = watch(client, runc)
             for id in ("lives", "gone"):

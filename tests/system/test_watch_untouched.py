@@ -9,10 +9,10 @@ import signal
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from tests.system import lives
-from tests.system.daemonrig import until
+from tests.system import daemons
 from tests.system.kill_matrix.calls import traced
-from tests.system.watchrig import end_of, engine, observed, said, stranger, told
+from tests.system.waits import until
+from tests.system.watched import end_of, engine, observed, said, stranger, told
 
 # Whatever could change something outside of exitd's own directories and sockets.
 CHANGING = (
@@ -45,7 +45,7 @@ MOVING = re.compile(r"usage|stat|failcnt|peak|pressure|numa|kmem|force_empty|cpu
 
 def test_nothing_of_a_watched_container_is_touched(tmp_path: pathlib.Path) -> None:
     """Its process, its cgroups, its runtime's directory; and exitd writes and signals nowhere but at home."""
-    with engine("runc", tmp_path / "x") as runtime, lives.daemon() as daemon, daemon.client() as client:
+    with engine("runc", tmp_path / "x") as runtime, daemons.daemon() as daemon, daemon.client() as client:
         client.version()
         runtime.run("web", "echo up >/mnt/up; go; exit 7", memory_bytes=16 << 20)
         pid, up = runtime.pid("web"), runtime.base / "mnt" / "up"
@@ -101,7 +101,7 @@ def test_what_would_touch_one_is_noticed(call: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_what_lives_over_a_restart_is_told_truly_and_a_zombie_too(number: int) -> None:
-    with lives.daemon() as daemon, stranger("exit 7") as first, stranger("exit 9") as second:
+    with daemons.daemon() as daemon, stranger("exit 7") as first, stranger("exit 9") as second:
         with daemon.client() as client:
             for process in (first, second):
                 client.watch(pb.WatchRequest(pid=process.pid))

@@ -8,9 +8,9 @@ import shutil
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client
-from tests.system.clirig import Cli
-from tests.system.daemonrig import Daemon
-from tests.system.watchrig import REAPS, end_of, observed, said, stranger
+from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli
+from tests.system.watched import REAPS, end_of, observed, said, stranger
 
 MALLORY = 54321  # a uid of nobody's
 

@@ -49,13 +49,15 @@ class Forked:
         words: Sequence[str],
         stdio: Sequence[int],
         environment: Mapping[str, str],
+        limits: Mapping[str, float] | None = None,
     ) -> None:
-        """`called` is how the command line in /proc begins, before the words."""
+        """`called` is how the command line in /proc begins, before the words. `limits`: constants that are others in
+        this fork, by `module.NAME`."""
         self.returncode: int | None = None
         self._lock = threading.Lock()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            request = json.dumps([called, words, dict(environment), os.getcwd()]).encode()
+            request = json.dumps([called, words, dict(environment), os.getcwd(), dict(limits or {})]).encode()
             socket.send_fds(_server(program), [request], [theirs.fileno(), *stdio])
         self._line.settimeout(LIMIT_SECONDS)
         pid, fds, _, _ = socket.recv_fds(self._line, 64, 1, socket.MSG_CMSG_CLOEXEC)
@@ -93,7 +95,12 @@ class Forked:
 
 
 def run(
-    program: str, called: Sequence[str], words: Sequence[str], environment: Mapping[str, str], seconds: float
+    program: str,
+    called: Sequence[str],
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    limits: Mapping[str, float] | None = None,
 ) -> tuple[int, bytes, bytes]:
     """From beginning to end, with nothing to read: exit code as subprocess gives it, stdout, stderr.
 
@@ -103,7 +110,7 @@ def run(
         nothing = files.enter_context(open(os.devnull, "rb"))
         out, err = (files.enter_context(os.fdopen(os.memfd_create(name), "rb")) for name in ("out", "err"))
         stdio = (nothing.fileno(), out.fileno(), err.fileno())
-        code = Forked(program, called, words, stdio, environment).wait(seconds)
+        code = Forked(program, called, words, stdio, environment, limits).wait(seconds)
         out.seek(0)  # both processes' place in the file, and that was its end
         err.seek(0)
         return code, out.read(), err.read()
@@ -162,7 +169,7 @@ def _answer(teller: int, running: dict[int, int], poll: select.poll) -> None:
 
 def _become(request: bytes, stdio: list[int]) -> list[str]:
     """What exec would have done."""
-    called, words, environment, directory = json.loads(request)
+    called, words, environment, directory, limits = json.loads(request)
     for number, fd in enumerate(stdio):
         os.dup2(fd, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -170,8 +177,18 @@ def _become(request: bytes, stdio: list[int]) -> list[str]:
     os.environ.update(environment)
     os.chdir(directory)
     _be_called([*called, *words])
+    for name, value in limits.items():
+        _limit(name, value)
     sys.argv[:] = [called[0], *words]
     return list(words)
+
+
+def _limit(path: str, value: float) -> None:
+    """In its module, and where it was imported from there: the very same object."""
+    module, _, name = path.rpartition(".")
+    was = getattr(importlib.import_module(module), name)
+    for each in [each for each in sys.modules.values() if vars(each).get(name) is was]:
+        setattr(each, name, value)
 
 
 def _be_called(command: Sequence[str]) -> None:

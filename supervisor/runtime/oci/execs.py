@@ -23,7 +23,7 @@ from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.shims import LOCK_STAGE, LOOK_SECONDS
 from supervisor.monitor.witness import Beginning, Watch
 from supervisor.runtime.oci import begun, bundle, cgroups, command, execspec, runplan, runtime
-from supervisor.runtime.oci.runplan import DRAIN_MS, Place
+from supervisor.runtime.oci.runplan import DRAIN_MS, SHIM_SECONDS, Place
 from supervisor.runtime.oci.spec import Document
 from supervisor.runtime.oci.watching import Watching
 from supervisor.runtime.sandbox import MadeExec, NoProcess
@@ -31,7 +31,6 @@ from supervisor.system import room
 
 PROCESS = "process.json"
 
-SHIM_SECONDS = 5.0  # for the shim's own work, in addition to its runtime's
 SETTLED_SECONDS = 5.0  # until what a killed runtime has left behind has begun or ended
 HOLD_MS = 10_000  # how long the output waits for the client that is to attach
 

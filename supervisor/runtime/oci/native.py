@@ -21,7 +21,7 @@ from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.ownership import Owner
 from supervisor.monitor.witness import Beginning, Watch
 from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime
-from supervisor.runtime.oci.runplan import Place
+from supervisor.runtime.oci.runplan import SHIM_SECONDS, Place
 from supervisor.runtime.oci.unfiltered import Unfiltered
 from supervisor.runtime.oci.watching import Watching, pidfd_of
 from supervisor.runtime.sandbox import Found, Made, RunListener
@@ -95,7 +95,7 @@ class NativeContainers:
             self._watching.mark_shared(watch)
             status = await self._watching.shims.begin(
                 watch,
-                self._place.create_seconds + 5,
+                self._place.create_seconds + SHIM_SECONDS,
                 adopt=False,
                 joins=joins,
                 stdin=container.spec.stdin,

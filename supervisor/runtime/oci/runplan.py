@@ -15,6 +15,7 @@ from supervisor.monitor import kmsg, rundir
 from supervisor.runtime.oci import bundle, cgroups, command, runtime
 from supervisor.system.aside import Aside
 
+SHIM_SECONDS = 5.0  # for the shim's own work, in addition to its runtime's
 DRAIN_MS = 1_000
 FOREIGN_DRAIN_MS = 8_000  # clients on a busy machine read slowly; containerd gives a delete 10 s
 LOGGER_DRAIN_MS = 10_000  # for a logger program, which must also write the output

@@ -11,7 +11,7 @@ import pytest
 from shim import native
 from supervisor.model.values import Process
 from supervisor.monitor import procfs
-from tests.system.daemonrig import until
+from tests.system.waits import until
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from supervisor.monitor import procfs
 from supervisor.monitor.procfs import Kin, family, look
 from tests.supervisor.children import name_of
 from tests.supervisor.descriptors import only
-from tests.system.daemonrig import until
+from tests.system.waits import until
 
 # Should it be signalled last, it is still there.
 TREE = "sleep 11111 & (sleep 22222 & sleep 33333) & setsid sh -c 'sleep 44444; true' & wait; sleep 55555"

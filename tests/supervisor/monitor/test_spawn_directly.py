@@ -15,7 +15,7 @@ from supervisor.monitor import keeper
 from supervisor.monitor.shims import Shims
 from tests.supervisor.children import descriptors
 from tests.supervisor.descriptors import only
-from tests.system.daemonrig import children_of
+from tests.system.processes import children_of
 
 SEATS = range(slots.STATUS_FD, slots.SLOTS_END)
 LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >seats; true"

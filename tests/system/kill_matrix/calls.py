@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from tests.system.daemonrig import LIMIT_SECONDS, SCALE, Daemon, until
+from tests.system.daemons import Daemon
 from tests.system.oracle import Revived
+from tests.system.waits import LIMIT_SECONDS, SCALE, until
 
 SEED = 20_263
 # What changes something outside of the process, or tells it to somebody.

@@ -21,7 +21,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.system.daemonrig import SCALE
+from tests.system.waits import SCALE
 
 SEED = 20_262
 EACH_CALL, AT_RANDOM = "each call", "at random"

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import TypeVar
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from tests.system.containerdevents import Event
-from tests.system.containerdrig import Box, Said
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.gates import killed
-from tests.system.shimrig import wait_readable
+from tests.system.containerd.events import Event
+from tests.system.containerd.server import Box, Said
+from tests.system.daemons import Daemon
+from tests.system.processes import killed
+from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
 T = TypeVar("T")
 CODE, EXEC_CODE = 43, 5
@@ -160,7 +160,9 @@ def judge(life: Life, events: list[Event], case: str) -> None:
 
 def ledger(box: Box, *, execs: bool = False) -> list[pb.Exit]:
     """What `exitctl exits` knows of the task's init, or of its execs."""
-    assert box.rig.exitd is not None
-    with box.rig.exitd.client() as client:
+    assert box.containerd.exitd is not None
+    with box.containerd.exitd.client() as client:
         rows = list(client.exits(pb.ExitsRequest()))
-    return [row for row in rows if (row.namespace, row.name, bool(row.exec_id)) == (box.rig.namespace, box.id, execs)]
+    return [
+        row for row in rows if (row.namespace, row.name, bool(row.exec_id)) == (box.containerd.namespace, box.id, execs)
+    ]

@@ -11,10 +11,9 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import ShuttingDown
-from tests.system import lives
-from tests.system.attachrig import Reader, attached, created, kill_shim, taken
-from tests.system.daemonrig import scaled, until
-from tests.system.lives import last_exit, word
+from tests.system import daemons, lives
+from tests.system.lives import Reader, attached, created, kill_shim, last_exit, taken, word
+from tests.system.waits import scaled, until
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
@@ -72,7 +71,7 @@ def test_output_goes_on_without_the_daemon_and_is_complete_when_its_shim_dies_as
     last, end = scaled(1_000_000, least=30_000), "\r\n" if tty else "\n"
     os.mkfifo(tmp_path / "go")
     mounts = [pb.Mount(source=str(tmp_path), destination="/mnt")]
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             script = f"seq 1 {last}; read go </mnt/go; seq 1 {last}; exit 43"
             box = lives.up(client, "sh", "-c", script, tty=tty, mounts=mounts)
@@ -101,7 +100,7 @@ def test_a_shim_that_does_not_answer_keeps_no_inspect(client: Client) -> None:
 
 
 def test_a_restarted_daemon_can_attach_to_the_same_terminal() -> None:
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         with daemon.client() as client:
             script = "stty -echo; echo up; while read x; do echo =$x; done"
             container, it = attached(client, "sh", "-c", script, stdin=True, tty=True)

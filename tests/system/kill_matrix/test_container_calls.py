@@ -15,11 +15,12 @@ import pytest
 from shim import native
 from supervisor.monitor.rundir import lock_holder
 from tests.system import oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
-from tests.system.gates import killed
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.calls import SEED, calls_of, chosen, hit_at, killed_at_each
 from tests.system.kill_matrix.table import row
 from tests.system.oracle import Revived, Subject
+from tests.system.processes import killed
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 pytestmark = pytest.mark.observed()
 
@@ -83,9 +84,7 @@ def test_random_kills_among_many_restarting_containers_lose_invent_and_double_no
         oracle.observed(daemon, oracle.fresh_name(), f"sleep 0.{pick.randrange(10)}", restart="always")
         for _ in range(scaled(200, least=10))
     ]
-    for subject in subjects:
-        oracle.created(up, subject)
-        oracle.started(up, subject)
+    oracle.begin_all(up, subjects)
     for _ in range(scaled(600, least=30)):
         seq = up.patiently(lambda client: client.info().seq)
         victim = pick.choice([*row("many containers").victims, "shim", "shim"])
@@ -94,17 +93,8 @@ def test_random_kills_among_many_restarting_containers_lose_invent_and_double_no
                 killed(pid)
         up.revive()
         until(lambda: up.patiently(lambda client: client.info().seq) > seq, f"nothing happens after {victim}")  # noqa: B023
-    for subject in subjects:
-        up.patiently(lambda client: client.stop(subject.id, 0))  # noqa: B023
-        oracle.over(up, subject)
-    said = Counter[str]()
-    with daemon.client() as client:
-        for subject in subjects:
-            said += oracle.judge(client, subject)
-    print(dict(said))
+    said = oracle.stop_and_judge(up, subjects)
     assert said["exited by record"] and said["exited by keeper"], said
-    for subject in subjects:
-        oracle.removed(up, subject)
     oracle.nothing_left(daemon)
 
 

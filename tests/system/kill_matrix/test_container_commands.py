@@ -10,12 +10,22 @@ import pytest
 from supervisor.monitor.rundir import created as init_of
 from supervisor.monitor.rundir import lock_holder
 from tests.system import oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.gates import Gates, killed, state_of, stopped
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.table import Case, cases
 from tests.system.oracle import Revived, Subject
+from tests.system.processes import killed, state_of, stopped
+from tests.system.runtimes import Gates
+from tests.system.waits import LIMIT_SECONDS, until
 
-pytestmark = pytest.mark.observed("--runtime-seconds", "0.5")
+# Of what is stopped: how long the others wait for it.
+LIMITS = {
+    "supervisor.model.evidence.ZOMBIE_PATIENCE_SECONDS": 0.5,
+    "supervisor.monitor.keeper.ANSWER_SECONDS": 1.0,
+    "supervisor.monitor.keeper.REST_SECONDS": 1.0,
+    "supervisor.monitor.shims.LEAVES_SECONDS": 0.5,
+    "supervisor.runtime.oci.runplan.SHIM_SECONDS": 1.0,
+}
+pytestmark = [pytest.mark.observed("--runtime-seconds", "0.5"), pytest.mark.limits(LIMITS)]
 
 
 def victim_pid(daemon: Daemon, command: int, victim: str) -> int:

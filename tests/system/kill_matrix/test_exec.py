@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.errors import ExitdError
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.execrig import exec_directories, shims_of
-from tests.system.gates import killed
+from tests.system.daemons import Daemon, daemon
+from tests.system.execs import exec_directories, shims_of
 from tests.system.kill_matrix.table import Case, cases
-from tests.system.lives import Wrapper, daemon, events, ledger, up
+from tests.system.lives import events, ledger, up
 from tests.system.oracle import BY_KERNEL, SCRIPT
+from tests.system.processes import killed
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until
 
 # What the wrapper does in the place of `runtime exec`, in steps at which it may be halted: before the program begins,
 # when that has begun and there is no pid file, and when runc has written the pid file, which the shim has not read yet.

@@ -8,12 +8,13 @@ from collections import Counter
 import pytest
 
 from tests.system import oracle
-from tests.system.daemonrig import Daemon, scaled
-from tests.system.gates import killed
+from tests.system.daemons import Daemon
+from tests.system.foreign_shims import nothing_left, observed, shims
 from tests.system.kill_matrix.calls import SEED, killed_at_each
 from tests.system.kill_matrix.table import row
 from tests.system.oracle import Revived, Subject
-from tests.system.shimclientrig import nothing_left, observed, shims
+from tests.system.processes import killed
+from tests.system.waits import scaled
 
 pytestmark = pytest.mark.observed()
 
@@ -43,9 +44,7 @@ def test_exitd_killed_at_any_system_call_loses_invents_and_doubles_nothing(daemo
 def test_random_kills_of_exitd_and_of_shims_lose_invent_and_double_nothing(daemon: Daemon) -> None:
     pick, up = random.Random(SEED), Revived(daemon)
     subjects = [observed(daemon, f"sleep 0.{pick.randrange(10)}", restart="always") for _ in range(4)]
-    for subject in subjects:
-        oracle.created(up, subject)
-        oracle.started(up, subject)
+    oracle.begin_all(up, subjects)
     for _ in range(scaled(400, least=8)):
         if pick.random() < 0.4:
             killed(daemon.pid)
@@ -53,15 +52,6 @@ def test_random_kills_of_exitd_and_of_shims_lose_invent_and_double_nothing(daemo
             with contextlib.suppress(ProcessLookupError):
                 killed(pick.choice(living))
         up.revive()
-    for subject in subjects:
-        up.patiently(lambda client: client.stop(subject.id, 0))  # noqa: B023
-        oracle.over(up, subject)
-    said = Counter[str]()
-    with daemon.client() as client:
-        for subject in subjects:
-            said += oracle.judge(client, subject)
-    print(dict(said))
+    said = oracle.stop_and_judge(up, subjects)
     assert set(said) <= TRUE | SHIM_LOST, said
-    for subject in subjects:
-        oracle.removed(up, subject)
     nothing_left(daemon)

@@ -22,12 +22,13 @@ from supervisor.model.errors import (
     RuntimeFailed,
     WrongState,
 )
-from tests.system import imagerig, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled
-from tests.system.imagerig import SMALL_IMAGES, check, on, small
+from tests.system import images, oracle
+from tests.system.daemons import Daemon
+from tests.system.images import SMALL_IMAGES, check, on, small
 from tests.system.kill_matrix.calls import CALLS, killed_at_each
 from tests.system.kill_matrix.table import row
 from tests.system.oracle import Revived
+from tests.system.waits import LIMIT_SECONDS, scaled
 
 SEED = 20_264
 OF_FILES = ("symlink", "readlink", "link", "fchmodat", "fsetxattr")
@@ -36,8 +37,8 @@ pytestmark = pytest.mark.usefixtures("no_image_left")
 
 
 @pytest.fixture(scope="module")
-def daemon(shelf: pathlib.Path, registry: imagerig.Registry) -> Iterator[Daemon]:
-    with oracle.warm_daemon(environment=imagerig.plain_http(shelf, registry)) as made:
+def daemon(shelf: pathlib.Path, registry: images.Registry) -> Iterator[Daemon]:
+    with oracle.warm_daemon(environment=images.plain_http(shelf, registry)) as made:
         yield made
 
 
@@ -74,7 +75,7 @@ class Life:
 
 @pytest.mark.parametrize("source", ["archive", "registry"])
 def test_exitd_killed_at_any_system_call_of_an_images_life_lists_no_half_and_leaves_nothing(
-    daemon: Daemon, shelf: pathlib.Path, registry: imagerig.Registry, source: str
+    daemon: Daemon, shelf: pathlib.Path, registry: images.Registry, source: str
 ) -> None:
     word = f"docker-archive:{shelf}/0.tar" if source == "archive" else f"docker://{registry.host}/me/small:t0"
 
@@ -89,7 +90,7 @@ def test_exitd_killed_at_any_system_call_of_an_images_life_lists_no_half_and_lea
     def judge(lived: Life, case: str) -> Counter[str]:
         assert set(lived.failures) <= {"NoSuchImage", "NoSuchContainer", "WrongState", "ImageInUse"}, lived.failures
         check(daemon)
-        imagerig.clear(daemon)
+        images.clear(daemon)
         oracle.nothing_left(daemon)
         return lived.failures
 
@@ -103,7 +104,7 @@ ALLOWED = (NoSuchImage, ImageInUse, NoSuchContainer, NameTaken)
 class Crowd:
     """Clients that load, pull, create on and remove the same few images, each as it comes."""
 
-    def __init__(self, daemon: Daemon, shelf: pathlib.Path, registry: imagerig.Registry, seed: int) -> None:
+    def __init__(self, daemon: Daemon, shelf: pathlib.Path, registry: images.Registry, seed: int) -> None:
         self.daemon, self.shelf, self.host, self.pick = daemon, shelf, registry.host, random.Random(seed)
         self.done, self.wrong = Counter[str](), list[str]()
 
@@ -151,7 +152,7 @@ class Crowd:
 
 
 def test_all_at_once_on_the_same_images_ends_whole_held_and_with_named_errors_alone(
-    daemon: Daemon, shelf: pathlib.Path, registry: imagerig.Registry
+    daemon: Daemon, shelf: pathlib.Path, registry: images.Registry
 ) -> None:
     crowd = Crowd(daemon, shelf, registry, SEED)
     with ThreadPoolExecutor(6) as pool:
@@ -163,7 +164,7 @@ def test_all_at_once_on_the_same_images_ends_whole_held_and_with_named_errors_al
 
 
 def test_exitd_killed_at_random_among_all_of_that_starts_again_with_whole_images_and_true_holds(
-    daemon: Daemon, shelf: pathlib.Path, registry: imagerig.Registry
+    daemon: Daemon, shelf: pathlib.Path, registry: images.Registry
 ) -> None:
     pick, torn = random.Random(SEED), 0
     for kill in range(scaled(240, 8)):

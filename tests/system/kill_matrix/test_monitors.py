@@ -20,9 +20,11 @@ from functools import partial
 import pytest
 
 from shim import fields, journal, launch, native
-from tests.system import lives, shimrig
-from tests.system.daemonrig import SCALE, Daemon, until
-from tests.system.shimrig import Keeper, Rig, Run
+from tests.system import keepers, lives
+from tests.system.daemons import Daemon
+from tests.system.keepers import Keeper, Node, Run
+from tests.system.processes import empty_cgroup, open_files, wait_state
+from tests.system.waits import LIMIT_SECONDS, SCALE, until, wait_readable
 
 CODE = 43
 SEED = 20_261
@@ -62,12 +64,12 @@ def sampled(everything: list[Call], share: float, at_least: int) -> list[Call]:
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
+def node() -> Iterator[Node]:
     """The test inherits what a dead keeper leaves and does not reap it before the verdict: so it shows, on any kernel,
     whether the status was still there to be had."""
     native.set_subreaper(True)
     try:
-        with shimrig.rig() as made:
+        with keepers.node() as made:
             yield made
     finally:
         native.set_subreaper(False)
@@ -82,8 +84,8 @@ def bury() -> None:
 
 
 @pytest.fixture
-def bundle(rig: Rig) -> pathlib.Path:
-    return rig.bundle("/bin/sh", "-c", f"exit {CODE}")
+def bundle(node: Node) -> pathlib.Path:
+    return node.bundle("/bin/sh", "-c", f"exit {CODE}")
 
 
 def evidence(keeper: Keeper, run: Run) -> dict[str, int | None]:
@@ -134,7 +136,7 @@ def settled(keeper: Keeper) -> bool:
     try:
         keeper.settle()
     except (ConnectionError, TimeoutError):
-        keeper.process.wait(shimrig.LIMIT_SECONDS)
+        keeper.process.wait(LIMIT_SECONDS)
         return False
     return True
 
@@ -150,65 +152,67 @@ def judge(case: str, keeper: Keeper, run: Run) -> dict[str, int | None]:
     return said
 
 
-def clean(rig: Rig, keeper: Keeper, run: Run) -> None:
+def clean(node: Node, keeper: Keeper, run: Run) -> None:
     """What the daemon does, after which nothing may be left of the run."""
     run.clean()
     bury()
-    shimrig.empty_cgroup(rig.cgroup)
+    empty_cgroup(node.cgroup)
     with contextlib.suppress(ConnectionError):
         keeper.acknowledge(run.id)
         assert keeper.entries() == []
         assert keeper.ask("exitd-list", ("at", 0)).kind == "exitd-ok"
 
 
-def learn_shim(rig: Rig, keeper: Keeper, bundle: pathlib.Path) -> tuple[list[Call], list[Call]]:
+def learn_shim(node: Node, keeper: Keeper, bundle: pathlib.Path) -> tuple[list[Call], list[Call]]:
     """The calls of a shim's whole life: until it has said `created`, and from then on."""
-    trace = rig.directory / "trace"
-    run = keeper.make("trace", bundle, shim=rig.traced_shim("-o", str(trace)), drain_ms=50)
+    trace = node.directory / "trace"
+    run = keeper.make("trace", bundle, shim=node.traced_shim("-o", str(trace)), drain_ms=50)
     run.start()
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     found = calls(trace)
     said = next(i for i, (_, line) in enumerate(found) if line.startswith("sendmsg(3"))
     judge("trace", keeper, run)
-    clean(rig, keeper, run)
+    clean(node, keeper, run)
     return [call for call, _ in found[: said + 1]], [call for call, _ in found[said + 1 :]]
 
 
-def test_a_shim_killed_at_any_call_of_its_life_loses_no_exit_and_leaves_nothing(rig: Rig, bundle: pathlib.Path) -> None:
-    keeper = rig.keeper()
-    before, after = learn_shim(rig, keeper, bundle)
-    files, results = shimrig.open_files(keeper.process.pid).keys(), Counter[str]()
+def test_a_shim_killed_at_any_call_of_its_life_loses_no_exit_and_leaves_nothing(
+    node: Node, bundle: pathlib.Path
+) -> None:
+    keeper = node.keeper()
+    before, after = learn_shim(node, keeper, bundle)
+    files, results = open_files(keeper.process.pid).keys(), Counter[str]()
     for call in [*sampled(before, SCALE * 10, 40), *after]:
-        run = make(keeper, str(call), bundle, rig.traced_shim(*call.inject(KILL)))
+        run = make(keeper, str(call), bundle, node.traced_shim(*call.inject(KILL)))
         if isinstance(run.status, launch.Created):
             run.start()
             assert run.ended(), call
-            assert shimrig.wait_readable(run.shim_pidfd), call
+            assert wait_readable(run.shim_pidfd), call
             results["+".join(judge(str(call), keeper, run))] += 1
         else:
             results["not created"] += 1
-        clean(rig, keeper, run)
-        assert shimrig.open_files(keeper.process.pid).keys() == files, call
+        clean(node, keeper, run)
+        assert open_files(keeper.process.pid).keys() == files, call
     print(dict(results))
     assert any("record" in key for key in results) and any("keeper" in key for key in results)
     keeper.close()
 
 
-def test_a_shim_stopped_at_any_call_after_created_leaves_the_code_to_be_read(rig: Rig, bundle: pathlib.Path) -> None:
-    keeper = rig.keeper()
-    _, after = learn_shim(rig, keeper, bundle)
+def test_a_shim_stopped_at_any_call_after_created_leaves_the_code_to_be_read(node: Node, bundle: pathlib.Path) -> None:
+    keeper = node.keeper()
+    _, after = learn_shim(node, keeper, bundle)
     results = Counter[str]()
     for call in after:
-        run = make(keeper, str(call), bundle, rig.traced_shim(*call.inject(STOP)))
+        run = make(keeper, str(call), bundle, node.traced_shim(*call.inject(STOP)))
         run.start()
         assert run.ended(), call
-        shimrig.wait_state(run.shim_pid, run.shim_pidfd, "Tt")
+        wait_state(run.shim_pid, run.shim_pidfd, "Tt")
         # A traced shim stops for a moment at every call: the look may have been at one that went on.
         said = until(partial(_told, keeper, run), f"{call}: neither record nor zombie")
         assert set(said.values()) == {CODE}, (call, said)
         run.kill_shim()
         results["+".join(said) + " then " + "+".join(judge(str(call), keeper, run))] += 1
-        clean(rig, keeper, run)
+        clean(node, keeper, run)
     print(dict(results))
     assert any(key.startswith("zombie") for key in results)
     keeper.close()
@@ -231,58 +235,58 @@ def orphaned_exit(keeper: Keeper, bundle: pathlib.Path, id: str, shim: str = "")
     return run
 
 
-def learn_keeper(rig: Rig, bundle: pathlib.Path) -> tuple[list[Call], list[Call]]:
+def learn_keeper(node: Node, bundle: pathlib.Path) -> tuple[list[Call], list[Call]]:
     """The calls of a keeper's life from the first spawn request on: until init is registered, and from then on."""
-    trace = rig.directory / "keeper-trace"
-    keeper = rig.keeper("strace", "-DDD", "-o", str(trace))
+    trace = node.directory / "keeper-trace"
+    keeper = node.keeper("strace", "-DDD", "-o", str(trace))
     run = orphaned_exit(keeper, bundle, "trace")
     assert "keeper" in judge("trace", keeper, run)
-    clean(rig, keeper, run)
+    clean(node, keeper, run)
     keeper.close()
-    forget(rig)
+    forget(node)
     found = calls(trace)
     asked = next(i for i, (_, line) in enumerate(found) if "exitd-spawn 1" in line)
     registered = next(i for i, (_, line) in enumerate(found) if "exitd-register 1" in line)
     return [call for call, _ in found[asked:registered]], [call for call, _ in found[registered:]]
 
 
-def forget(rig: Rig) -> None:
+def forget(node: Node) -> None:
     """A new state directory for the next keeper: what a dead one leaves is for the daemon to read, not for the test."""
-    assert shimrig.left_of(rig.state) == []
-    shutil.rmtree(rig.state)
+    assert keepers.left_of(node.state) == []
+    shutil.rmtree(node.state)
 
 
-def shim_and_keeper_case(rig: Rig, bundle: pathlib.Path, case: str, keeper: Keeper, run: Run) -> str:
+def shim_and_keeper_case(node: Node, bundle: pathlib.Path, case: str, keeper: Keeper, run: Run) -> str:
     """The end of every case in which the keeper may be dead by now."""
     created = isinstance(run.status, launch.Created)
     result = "+".join(judge(case, keeper, run)) if created else "not created"
-    clean(rig, keeper, run)
+    clean(node, keeper, run)
     keeper.close()
-    forget(rig)
+    forget(node)
     return result
 
 
-def test_a_keeper_killed_at_any_call_since_spawn_invents_and_hides_nothing(rig: Rig, bundle: pathlib.Path) -> None:
+def test_a_keeper_killed_at_any_call_since_spawn_invents_and_hides_nothing(node: Node, bundle: pathlib.Path) -> None:
     results = Counter[str]()
-    early, late = learn_keeper(rig, bundle)
+    early, late = learn_keeper(node, bundle)
     for call in [*early, *late]:
-        keeper = rig.keeper("strace", "-DDD", *call.inject(KILL))
+        keeper = node.keeper("strace", "-DDD", *call.inject(KILL))
         run = orphaned_exit(keeper, bundle, str(call))
-        results[shim_and_keeper_case(rig, bundle, str(call), keeper, run)] += 1
+        results[shim_and_keeper_case(node, bundle, str(call), keeper, run)] += 1
     print(dict(results))
     assert any("keeper" in key for key in results)
 
 
-def test_a_shim_whose_keeper_was_killed_at_any_call_still_records_the_exit(rig: Rig, bundle: pathlib.Path) -> None:
-    early, late = learn_keeper(rig, bundle)
+def test_a_shim_whose_keeper_was_killed_at_any_call_still_records_the_exit(node: Node, bundle: pathlib.Path) -> None:
+    early, late = learn_keeper(node, bundle)
     for call in sampled([*early, *late], SCALE * 4, 12):
-        keeper = rig.keeper("strace", "-DDD", *call.inject(KILL))
+        keeper = node.keeper("strace", "-DDD", *call.inject(KILL))
         run = make(keeper, str(call), bundle)
         if isinstance(run.status, launch.Created):
             run.start()
-            assert shimrig.wait_readable(run.shim_pidfd)
+            assert wait_readable(run.shim_pidfd)
             assert "record" in judge(str(call), keeper, run), call
-        shim_and_keeper_case(rig, bundle, str(call), keeper, run)
+        shim_and_keeper_case(node, bundle, str(call), keeper, run)
 
 
 def pairs(shim: tuple[list[Call], list[Call]], keeper: tuple[list[Call], list[Call]]) -> list[tuple[Call, Call]]:
@@ -294,22 +298,22 @@ def pairs(shim: tuple[list[Call], list[Call]], keeper: tuple[list[Call], list[Ca
     return [*chosen.sample(early, int(300 * SCALE)), *chosen.sample(late, int(1200 * SCALE))]
 
 
-def test_shim_and_keeper_both_killed_leave_the_true_code_or_none(rig: Rig, bundle: pathlib.Path) -> None:
-    keeper = rig.keeper()
-    shim_calls = learn_shim(rig, keeper, bundle)
+def test_shim_and_keeper_both_killed_leave_the_true_code_or_none(node: Node, bundle: pathlib.Path) -> None:
+    keeper = node.keeper()
+    shim_calls = learn_shim(node, keeper, bundle)
     keeper.close()
-    forget(rig)
+    forget(node)
     results = Counter[str]()
-    for shim_call, keeper_call in pairs(shim_calls, learn_keeper(rig, bundle)):
+    for shim_call, keeper_call in pairs(shim_calls, learn_keeper(node, bundle)):
         case = f"{shim_call}-{keeper_call}"
-        keeper = rig.keeper("strace", "-DDD", *keeper_call.inject(KILL))
-        run = make(keeper, case, bundle, rig.traced_shim(*shim_call.inject(KILL)))
+        keeper = node.keeper("strace", "-DDD", *keeper_call.inject(KILL))
+        run = make(keeper, case, bundle, node.traced_shim(*shim_call.inject(KILL)))
         if isinstance(run.status, launch.Created):
             run.start()
             assert run.ended(), case
             if run.shim_pidfd >= 0:
-                assert shimrig.wait_readable(run.shim_pidfd), case
-        results[shim_and_keeper_case(rig, bundle, case, keeper, run)] += 1
+                assert wait_readable(run.shim_pidfd), case
+        results[shim_and_keeper_case(node, bundle, case, keeper, run)] += 1
     print(dict(results))
     assert len(results) > 1
 
@@ -327,7 +331,7 @@ def test_a_record_and_a_keepers_entry_of_one_end_are_one_exit(daemon: Daemon, re
     if restarted:
         daemon.kill()
     pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
-    tracer.communicate(timeout=shimrig.LIMIT_SECONDS)
+    tracer.communicate(timeout=LIMIT_SECONDS)
     if restarted:
         until(lambda: container.id in journalled(daemon), "the keeper's entry")
         daemon.start()

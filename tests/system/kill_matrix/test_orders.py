@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 import pytest
@@ -26,12 +26,15 @@ from shim import fields, launch, programs
 from supervisor.api.client import Client
 from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs, rundir
-from tests.system import execrig, lives, shimrig
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, scaled, until
+from tests.system import daemons, execs, lives
+from tests.system.daemons import Daemon
+from tests.system.execs import end_of
+from tests.system.keepers import Node
 from tests.system.kill_matrix.table import row
 from tests.system.lives import last_exit, word
-from tests.system.shimrig import Rig
-from tests.system.streamrig import finish
+from tests.system.processes import end_process, kernel_tells, open_files
+from tests.system.streams import finish
+from tests.system.waits import LIMIT_SECONDS, scaled, until, wait_readable
 
 # It says in `said` what it has done: nothing else would show that a line is in a pipe that nobody reads.
 SAYS = """
@@ -40,25 +43,6 @@ while read line <&3 && [ $line != end ]; do echo $line; echo $line >&4; done
 exit 43
 """
 CHATTER = 3000  # lines, more than a pipe holds
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with lives.daemon() as made:
-        yield made
-
-
-@pytest.fixture
-def clean(daemon: Daemon) -> Iterator[None]:
-    """Nothing is left of the test's containers, and exitd is up. Its descriptors are not counted: the line to a keeper
-    that was killed may not be there yet."""
-    with daemon.client() as made:
-        daemon.warm(made)
-    before = replace(left(daemon), descriptors=0)
-    yield
-    with daemon.client() as made:
-        remove_all(made)
-    until(lambda: replace(left(daemon), descriptors=0) == before, f"left behind: {left(daemon)}")
 
 
 @dataclass
@@ -82,7 +66,7 @@ class Subject:
         mounts = [pb.Mount(source=str(self.shared), destination="/mnt")]
         self.id = lives.up(client, "sh", "-c", self.script, mounts=mounts, tty=self.tty).id
         if not self.tty:
-            self.execs.append(execrig.begin(client, self.id, "sh", "-c", "read line </mnt/exec; exit 44"))
+            self.execs.append(execs.begin(client, self.id, "sh", "-c", "read line </mnt/exec; exit 44"))
 
     def says(self) -> None:
         """One line more, and it is on its way."""
@@ -158,7 +142,7 @@ class Play:
     def kill_shims(self) -> None:
         before = self.shims()
         for pid in before:
-            shimrig.end_process(pid)
+            end_process(pid)
         if self.is_up:
             until(lambda: len(set(self.shims()) - set(before)) == len(before), "no other shims")
 
@@ -180,7 +164,7 @@ class Play:
         return [pid for subject in self.subjects for pid in subject.shims()]
 
     def kill_keeper(self) -> None:
-        shimrig.end_process(self.daemon.keeper_pid())
+        end_process(self.daemon.keeper_pid())
         if not self.is_up:
             command = [str(programs.find("exitd-keeper")), "--state", str(self.daemon.state), "--stay"]
             self.keepers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
@@ -232,7 +216,7 @@ def known(line: socket.socket) -> set[tuple[str, str]]:
 # Deaths in a row without U and with S leave nobody who writes a log.
 @pytest.mark.parametrize("order", row("orders").moments)
 def test_in_no_order_of_deaths_is_a_byte_lost_or_a_code(
-    daemon: Daemon, clean: None, tmp_path: pathlib.Path, order: str
+    daemon: Daemon, killable: Daemon, tmp_path: pathlib.Path, order: str
 ) -> None:
     subjects = [Subject(daemon, tmp_path / name, name == "tty") for name in ("pipes", "tty")]
     with daemon.client() as client:
@@ -259,7 +243,7 @@ exit 43
 
 
 def test_shim_and_keeper_killed_at_once_in_the_middle_of_the_output_cost_no_byte_of_it(
-    daemon: Daemon, clean: None, tmp_path: pathlib.Path
+    daemon: Daemon, killable: Daemon, tmp_path: pathlib.Path
 ) -> None:
     subjects = [Subject(daemon, tmp_path / name, name == "tty", CHATTERS) for name in ("pipes", "tty")]
     rounds = scaled(200, least=4)
@@ -280,7 +264,7 @@ def test_shim_and_keeper_killed_at_once_in_the_middle_of_the_output_cost_no_byte
 def shared_streams(daemon: Daemon) -> set[str]:
     """The pipes and terminals of which exitd and its keeper have an end: output, errors and stage of a run, or its
     terminal and stage."""
-    found = ({*shimrig.open_files(pid).values()} for pid in (daemon.pid, daemon.keeper_pid()))
+    found = ({*open_files(pid).values()} for pid in (daemon.pid, daemon.keeper_pid()))
     return {name for name in set.intersection(*found) if name.startswith("pipe:") or name.endswith("ptmx")}
 
 
@@ -302,7 +286,7 @@ def test_a_replacement_that_failed_while_exitd_alone_had_the_output_is_tried_aga
     with installation(tmp_path) as programs_of_its_own:
         program = (str(programs_of_its_own / "python"), "-m", "supervisor")
         shim, away = programs_of_its_own / "exitd-shim", programs_of_its_own / "away"
-        with lives.daemon(program=program, extra=("--reconcile-seconds", "0.2")) as daemon:
+        with daemons.daemon(program=program, extra=("--reconcile-seconds", "0.2")) as daemon:
             subjects = [Subject(daemon, tmp_path / name, name == "tty") for name in ("pipes", "tty")]
             with daemon.client() as client:
                 for subject in subjects:
@@ -314,7 +298,7 @@ def test_a_replacement_that_failed_while_exitd_alone_had_the_output_is_tried_aga
                 shim.rename(away)  # it is being installed anew
                 before = play.shims()
                 for pid in (daemon.keeper_pid(), *before):
-                    shimrig.end_process(pid)
+                    end_process(pid)
                 refused = '"no replacement shim"'
                 until(lambda: daemon.log.read_text().count(refused) >= len(before), "none is tried")
                 for subject in subjects:
@@ -330,7 +314,7 @@ def test_a_replacement_that_failed_while_exitd_alone_had_the_output_is_tried_aga
 
 def check(client: Client, subject: Subject) -> None:
     for exec_id in subject.execs:
-        assert is_true(execrig.end_of(client, subject.id, exec_id), 44)
+        assert is_true(end_of(client, subject.id, exec_id), 44)
     assert is_true(last_exit(client, subject.id), 43)
     assert len(lives.ledger(client, subject.id)) == 1 + len(subject.execs)
     assert lives.types(client, subject.id).count("exit") == 1 + len(subject.execs)
@@ -339,7 +323,7 @@ def check(client: Client, subject: Subject) -> None:
 
 
 def is_true(exit_: pb.Exit, code: int) -> bool:
-    silent = not shimrig.kernel_tells() and word(exit_) == "unknown monitors-killed"
+    silent = not kernel_tells() and word(exit_) == "unknown monitors-killed"
     return word(exit_) == f"exited {code}" or silent
 
 
@@ -363,13 +347,13 @@ while True:
 """
 
 
-def test_a_shim_registers_with_an_older_keeper_and_with_the_one_after_it(rig: Rig) -> None:
-    keeper = rig.keeper()
-    run = keeper.make("box", rig.bundle("/bin/sh", "-c", "echo up; exec sleep 1000"))
+def test_a_shim_registers_with_an_older_keeper_and_with_the_one_after_it(node: Node) -> None:
+    keeper = node.keeper()
+    run = keeper.make("box", node.bundle("/bin/sh", "-c", "echo up; exec sleep 1000"))
     run.start()
     run.wait_output()
     keeper.close()
-    command = [sys.executable, "-c", OLDER_KEEPER, str(rig.state)]
+    command = [sys.executable, "-c", OLDER_KEEPER, str(node.state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as older:
         assert older.stdout is not None
         said = b""
@@ -378,24 +362,24 @@ def test_a_shim_registers_with_an_older_keeper_and_with_the_one_after_it(rig: Ri
             said += os.read(older.stdout.fileno(), 4096)
         assert said.split() == [b"exitd-register", b"exitd-hello", b"closed"]
         older.kill()
-    keeper = rig.keeper()
+    keeper = node.keeper()
     assert keeper.socket is not None
     until(
         lambda: keeper.socket is not None and ("box", "") in known(keeper.socket), "not registered with the next keeper"
     )
     signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
-    assert shimrig.wait_readable(run.shim_pidfd)
-    finish(rig, keeper, run)
+    assert wait_readable(run.shim_pidfd)
+    finish(node, keeper, run)
     keeper.close()
 
 
-def test_a_shim_that_is_hung_up_on_knocks_at_least_once_a_second_at_first(rig: Rig) -> None:
-    keeper = rig.keeper()
-    run = keeper.make("box", rig.bundle("/bin/sleep", "1000"))
+def test_a_shim_that_is_hung_up_on_knocks_at_least_once_a_second_at_first(node: Node) -> None:
+    keeper = node.keeper()
+    run = keeper.make("box", node.bundle("/bin/sleep", "1000"))
     keeper.close()
     knocks: list[float] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
-        path = rig.state / launch.SOCKET_NAME
+        path = node.state / launch.SOCKET_NAME
         path.unlink()
         door.bind(str(path))
         door.listen()
@@ -406,6 +390,6 @@ def test_a_shim_that_is_hung_up_on_knocks_at_least_once_a_second_at_first(rig: R
     rests = [later - sooner for sooner, later in itertools.pairwise(knocks)]
     assert max(rests) < 1.5, rests
     assert rests[-1] > 0.4, rests
-    keeper = rig.keeper()
-    finish(rig, keeper, run)
+    keeper = node.keeper()
+    finish(node, keeper, run)
     keeper.close()

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from shim import launch
-from tests.system import shimrig, streamrig
-from tests.system.daemonrig import SCALE, until
+from tests.system import streams
+from tests.system.keepers import Keeper, Node, Run
 from tests.system.kill_matrix.test_monitors import KILL, Call, calls, sampled
-from tests.system.shimrig import Keeper, Rig, Run
-from tests.system.streamrig import finish, json_texts, make, rotated, terminal, texts
+from tests.system.processes import empty_cgroup
+from tests.system.streams import Control, attached, finish, json_texts, make, replace, rotated, terminal, texts
+from tests.system.waits import SCALE, until, wait_readable
 
 SEED = 20_264
 LINE_BYTES = 200
@@ -34,22 +35,22 @@ WANTED = {
 LOGS: dict[str, dict[str, int]] = {"plain": {}, "rotated": {"log_bytes": 40_000, "log_files": 1000}}
 
 
-def paths(rig: Rig) -> dict[str, str]:
-    return {"log": f"{rig.directory}/box.log", "json_log": f"{rig.directory}/box-json.log"}
+def paths(node: Node) -> dict[str, str]:
+    return {"log": f"{node.directory}/box.log", "json_log": f"{node.directory}/box-json.log"}
 
 
-def begun(rig: Rig, keeper: Keeper, kind: str, shim: str = "") -> Run:
-    for old in rig.directory.glob("box*"):
+def begun(node: Node, keeper: Keeper, kind: str, shim: str = "") -> Run:
+    for old in node.directory.glob("box*"):
         old.unlink()
-    streams: dict[str, Any] = {**paths(rig), **LOGS[kind]}
-    return make(keeper, "box", rig.bundle("/bin/sh", "-c", SCRIPT), shim=shim, drain_ms=300, **streams)
+    streams: dict[str, Any] = {**paths(node), **LOGS[kind]}
+    return make(keeper, "box", node.bundle("/bin/sh", "-c", SCRIPT), shim=shim, drain_ms=300, **streams)
 
 
-def judge(case: str, rig: Rig) -> None:
-    log = rotated(rig.directory / "box.log")
+def judge(case: str, node: Node) -> None:
+    log = rotated(node.directory / "box.log")
     for stream, wanted in WANTED.items():
         assert texts(log, stream) == wanted, (case, stream)
-    log = rotated(rig.directory / "box-json.log")
+    log = rotated(node.directory / "box-json.log")
     assert json_texts(log).encode() == WANTED["stdout"], case
     # Of a character that a batch's end had cut the begin may be gone with the shim: one sign, never a line.
     lines = zip(json_texts(log, "stderr").splitlines(), WANTED["stderr"].decode().splitlines(), strict=True)
@@ -58,20 +59,20 @@ def judge(case: str, rig: Rig) -> None:
 
 def ended_by_replacements(keeper: Keeper, run: Run) -> None:
     """The shim has been killed, or has done its work; whatever is left to do another one does."""
-    assert shimrig.wait_readable(run.shim_pidfd)
-    streamrig.replace(keeper, run)
+    assert wait_readable(run.shim_pidfd)
+    replace(keeper, run)
     assert run.ended()
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
 
 
-def learn(rig: Rig, keeper: Keeper, kind: str) -> list[Call]:
+def learn(node: Node, keeper: Keeper, kind: str) -> list[Call]:
     """The calls of a shim from the moment on at which it has said `created`."""
-    trace = rig.directory / "trace"
-    run = begun(rig, keeper, kind, rig.traced_shim("-o", str(trace)))
+    trace = node.directory / "trace"
+    run = begun(node, keeper, kind, node.traced_shim("-o", str(trace)))
     run.start()
-    assert shimrig.wait_readable(run.shim_pidfd)
-    judge("trace", rig)
-    finish(rig, keeper, run)
+    assert wait_readable(run.shim_pidfd)
+    judge("trace", node)
+    finish(node, keeper, run)
     found = calls(trace)
     said = next(i for i, (_, line) in enumerate(found) if line.startswith("sendmsg(3"))
     return [call for call, _ in found[said + 1 :]]
@@ -79,25 +80,25 @@ def learn(rig: Rig, keeper: Keeper, kind: str) -> list[Call]:
 
 @pytest.mark.parametrize("kind", LOGS)
 def test_a_shim_killed_at_any_call_of_a_batch_neither_loses_nor_doubles_a_byte(
-    rig: Rig, keeper: Keeper, kind: str
+    node: Node, keeper: Keeper, kind: str
 ) -> None:
-    everything = learn(rig, keeper, kind)
+    everything = learn(node, keeper, kind)
     chosen = sampled(everything, SCALE, 15)
     print(f"{len(chosen)} of {len(everything)} calls")
     for call in chosen:
-        run = begun(rig, keeper, kind, rig.traced_shim(*call.inject(KILL)))
+        run = begun(node, keeper, kind, node.traced_shim(*call.inject(KILL)))
         if isinstance(run.status, launch.Created):
             run.start()
             ended_by_replacements(keeper, run)
-            judge(f"{kind} {call}", rig)
-        finish_any(rig, keeper, run)
+            judge(f"{kind} {call}", node)
+        finish_any(node, keeper, run)
 
 
-def finish_any(rig: Rig, keeper: Keeper, run: Run) -> None:
+def finish_any(node: Node, keeper: Keeper, run: Run) -> None:
     """The exit is the keeper's to tell, unless the shim lived long enough."""
     run.clean()
     keeper.acknowledge(run.id)
-    shimrig.empty_cgroup(rig.cgroup)
+    empty_cgroup(node.cgroup)
 
 
 def killed_again_and_again(keeper: Keeper, run: Run, most_seconds: float) -> int:
@@ -105,10 +106,10 @@ def killed_again_and_again(keeper: Keeper, run: Run, most_seconds: float) -> int
     chosen, kills = random.Random(SEED), 0
     while kills < MOST_KILLS and not run.ended(chosen.uniform(0, most_seconds)):
         run.kill_shim()
-        streamrig.replace(keeper, run)
+        replace(keeper, run)
         kills += 1
     assert run.ended(LONG_SECONDS)
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     return kills
 
 
@@ -133,21 +134,21 @@ def every_line_once(path: pathlib.Path) -> None:
     assert count == LINES
 
 
-def test_a_long_transfer_survives_the_deaths_of_many_shims_to_the_byte(rig: Rig, keeper: Keeper) -> None:
+def test_a_long_transfer_survives_the_deaths_of_many_shims_to_the_byte(node: Node, keeper: Keeper) -> None:
     script = f"seq -f %0{LINE_BYTES - 1}.0f 1 {LINES}; exit 43"
-    path = rig.directory / "box.log"
-    run = make(keeper, "box", rig.bundle("/bin/sh", "-c", script), log=str(path))
+    path = node.directory / "box.log"
+    run = make(keeper, "box", node.bundle("/bin/sh", "-c", script), log=str(path))
     run.start()
     kills = killed_again_and_again(keeper, run, 0.02)
     every_line_once(path)
     print(f"{kills} shims killed, {LINES} lines")
     assert kills > 2
-    finish_any(rig, keeper, run)
+    finish_any(node, keeper, run)
 
 
-def test_a_terminal_survives_the_deaths_of_many_shims_to_the_byte(rig: Rig, keeper: Keeper) -> None:
-    path = rig.directory / "box.log"
-    bundle = terminal(rig.bundle("/bin/sh", "-c", f"seq 1 {TTY_LINES}; exit 43"))
+def test_a_terminal_survives_the_deaths_of_many_shims_to_the_byte(node: Node, keeper: Keeper) -> None:
+    path = node.directory / "box.log"
+    bundle = terminal(node.bundle("/bin/sh", "-c", f"seq 1 {TTY_LINES}; exit 43"))
     run = make(keeper, "box", bundle, tty=True, log=str(path))
     run.start()
     kills = killed_again_and_again(keeper, run, 0.02)
@@ -156,11 +157,11 @@ def test_a_terminal_survives_the_deaths_of_many_shims_to_the_byte(rig: Rig, keep
         assert line == b"%d\r" % count
     print(f"{kills} shims killed, {count} lines")
     assert count == TTY_LINES
-    finish_any(rig, keeper, run)
+    finish_any(node, keeper, run)
 
 
-def attach_input(run: Run, read_fd: int) -> streamrig.Control:
-    control = streamrig.Control(run)
+def attach_input(run: Run, read_fd: int) -> Control:
+    control = Control(run)
     control.ok("attach", [read_fd], streams="in", mode="lossless")
     return control
 
@@ -171,9 +172,9 @@ def write_lines(fd: int, count: int) -> None:
             pipe.write(b"%0*d\n" % (LINE_BYTES - 1, number))
 
 
-def test_a_long_input_whose_pipe_the_client_keeps_survives_the_deaths_of_many_shims(rig: Rig, keeper: Keeper) -> None:
-    path, kills, chosen = rig.directory / "box.log", 0, random.Random(SEED)
-    run = make(keeper, "box", rig.bundle("/bin/sh", "-c", "cat; exit 43"), stdin=True, log=str(path))
+def test_a_long_input_whose_pipe_the_client_keeps_survives_the_deaths_of_many_shims(node: Node, keeper: Keeper) -> None:
+    path, kills, chosen = node.directory / "box.log", 0, random.Random(SEED)
+    run = make(keeper, "box", node.bundle("/bin/sh", "-c", "cat; exit 43"), stdin=True, log=str(path))
     run.start()
     read_fd, write_fd = os.pipe()
     writer = threading.Thread(target=write_lines, args=(write_fd, LINES), daemon=True)
@@ -183,52 +184,52 @@ def test_a_long_input_whose_pipe_the_client_keeps_survives_the_deaths_of_many_sh
         writer.join(chosen.uniform(0, 0.03))
         control.close()
         run.kill_shim()
-        streamrig.replace(keeper, run)
+        replace(keeper, run)
         control, kills = attach_input(run, read_fd), kills + 1
     writer.join(LONG_SECONDS)
     control.ok("close-stdin")
     assert run.ended(LONG_SECONDS)
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     control.close()
     os.close(read_fd)
     every_line_once(path)
     print(f"{kills} shims killed, {LINES} lines")
     assert kills > 2
-    finish_any(rig, keeper, run)
+    finish_any(node, keeper, run)
 
 
 LOGGER = "exec 5>&-; cat <&3 >>{0}/logged & cat <&4 >>{0}/logged; wait"
 
 
-def test_a_replacement_starts_the_logger_anew_and_the_old_one_writes_what_it_has(rig: Rig, keeper: Keeper) -> None:
-    path = rig.directory / "logged"
+def test_a_replacement_starts_the_logger_anew_and_the_old_one_writes_what_it_has(node: Node, keeper: Keeper) -> None:
+    path = node.directory / "logged"
     script = "echo one; read go; echo two; exit 43"
-    logger = (rig.script(LOGGER.format(rig.directory)),)
-    run = make(keeper, "box", rig.bundle("/bin/sh", "-c", script), stdin=True, logger=logger)
+    logger = (node.script(LOGGER.format(node.directory)),)
+    run = make(keeper, "box", node.bundle("/bin/sh", "-c", script), stdin=True, logger=logger)
     run.start()
     until(lambda: path.exists() and path.read_bytes() == b"one\n", "the first line")
     run.kill_shim()
-    streamrig.replace(keeper, run)
-    with streamrig.attached(run, "in") as client:
+    replace(keeper, run)
+    with attached(run, "in") as client:
         client.write(b"\n")
         assert run.ended()
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     assert path.read_bytes() == b"one\ntwo\n"
-    finish_any(rig, keeper, run)
+    finish_any(node, keeper, run)
 
 
-def test_input_that_waits_when_a_shim_dies_is_read_by_the_container(rig: Rig, keeper: Keeper) -> None:
-    run = make(keeper, "box", rig.bundle("/bin/sh", "-c", "read go; echo $go; wc -c; exit 43"), stdin=True)
-    with streamrig.attached(run, "in") as client:
+def test_input_that_waits_when_a_shim_dies_is_read_by_the_container(node: Node, keeper: Keeper) -> None:
+    run = make(keeper, "box", node.bundle("/bin/sh", "-c", "read go; echo $go; wc -c; exit 43"), stdin=True)
+    with attached(run, "in") as client:
         client.write(b"go\n" + b"x" * 1000)
         until(lambda: client.control.count("in") == 1003, "the input moves")
     run.kill_shim()
     run.start()
-    streamrig.replace(keeper, run)
+    replace(keeper, run)
     assert not run.ended(0.05)  # no end of file by the death of the shim
-    with streamrig.control(run) as other:
+    with streams.control(run) as other:
         other.ok("close-stdin")
     assert run.ended()
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     assert texts((run.directory / "log").read_bytes()) == b"go\n1000\n"
-    finish_any(rig, keeper, run)
+    finish_any(node, keeper, run)

@@ -6,9 +6,11 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
-from tests.system.daemonrig import LIMIT_SECONDS, until
-from tests.system.gates import killed
-from tests.system.lives import Wrapper, daemon, events, up
+from tests.system.daemons import daemon
+from tests.system.lives import events, up
+from tests.system.processes import killed
+from tests.system.runtimes import Wrapper
+from tests.system.waits import LIMIT_SECONDS, until
 
 
 def shown(client: Client, id: str) -> int:

@@ -14,14 +14,16 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
-from tests.system import lives, observedpods, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.gates import Gates, killed
+from tests.system import daemons, observedpods, oracle
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.calls import killed_at_each
 from tests.system.kill_matrix.table import Case, cases, row
 from tests.system.lives import ledger, word
 from tests.system.observedpods import NOT_READY, READY, Pod
 from tests.system.oracle import Revived, Subject
+from tests.system.processes import killed
+from tests.system.runtimes import Gates
+from tests.system.waits import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.observed()
 
@@ -44,8 +46,7 @@ def pod_with_gates(daemon: Daemon, gates: Gates, who: str, *members: dict[str, o
 
 
 def one_ends_and_one_is_stopped(up: Revived, pod: Pod) -> None:
-    observedpods.ready(up, pod)
-    observedpods.begun(up, pod)
+    observedpods.run(up, pod)
     pod.members[0].go()
     oracle.over(up, pod.members[0])
     observedpods.stopped(up, pod)
@@ -54,8 +55,7 @@ def one_ends_and_one_is_stopped(up: Revived, pod: Pod) -> None:
 
 
 def removed_at_once(up: Revived, pod: Pod) -> None:
-    observedpods.ready(up, pod)
-    observedpods.begun(up, pod)
+    observedpods.run(up, pod)
     observedpods.removed(up, pod)
 
 
@@ -112,8 +112,7 @@ def test_a_pod_in_the_middle_of_its_removal_is_removed_by_the_next_daemon_with_a
     """Also one whose members were to be kept when the pause container ends."""
     how = pb.PodSpec(on_pause_exit="keep" if kept else "stop")
     up, pod = Revived(daemon), pod_with_gates(daemon, gates, "member", {}, {}, pod=how)
-    observedpods.ready(up, pod)
-    observedpods.begun(up, pod)
+    observedpods.run(up, pod)
     gates.close("delete.before")
     with ThreadPoolExecutor(1) as pool, daemon.client() as client:
         removing = pool.submit(client.remove_pod, pod.id, force=True)
@@ -130,12 +129,10 @@ def test_members_of_a_pause_process_that_died_with_the_daemon_are_ended_by_the_n
     order: str, pid: str
 ) -> None:
     """Not first by its slow loop, which compares every 30 s here."""
-    with lives.daemon() as daemon:
+    with daemons.daemon() as daemon:
         up, pod = Revived(daemon), observedpods.observed(daemon, {"pid": pid, "restart": "always"}, {"pid": pid})
-        observedpods.ready(up, pod)
-        observedpods.begun(up, pod)
-        with daemon.client() as client:
-            pause = client.inspect(pod.id).init.pid
+        observedpods.run(up, pod)
+        pause = observedpods.pause_of(daemon, pod)
         for victim in (pause, daemon.pid) if order == "pause first" else (daemon.pid, pause):
             os.kill(victim, signal.SIGKILL)
         up.revive()
@@ -159,10 +156,8 @@ def test_exitd_killed_while_members_end_with_their_pause_process_ends_them_all(
     daemon: Daemon, gates: Gates, case: Case
 ) -> None:
     up, pod = Revived(daemon), pod_with_gates(daemon, gates, whose(case), {}, {"restart": "always"})
-    observedpods.ready(up, pod)
-    observedpods.begun(up, pod)
-    with daemon.client() as client:
-        pause = client.inspect(pod.id).init.pid
+    observedpods.run(up, pod)
+    pause = observedpods.pause_of(daemon, pod)
     with_a_killed_daemon(daemon, gates, command(case), lambda: killed(pause))
     up.revive()
     for member in pod.members:
@@ -179,10 +174,8 @@ def test_exitd_killed_while_a_pod_comes_back_brings_it_back_with_the_members_tha
 ) -> None:
     up = Revived(daemon)
     pod = pod_with_gates(daemon, gates, whose(case), {"restart": "always"}, {}, restart="always")
-    observedpods.ready(up, pod)
-    observedpods.begun(up, pod)
-    with daemon.client() as client:
-        pause = client.inspect(pod.id).init.pid
+    observedpods.run(up, pod)
+    pause = observedpods.pause_of(daemon, pod)
     with_a_killed_daemon(daemon, gates, command(case), lambda: killed(pause))
     up.revive()
     comes, stays = pod.members
@@ -209,8 +202,7 @@ def has_joined_again(up: Revived, pod: Pod, member: Subject, run: int = 1) -> bo
 
 def a_life_with_a_death(up: Revived, pod: Pod) -> None:
     """Its pause process is killed on the way, and it comes back."""
-    observedpods.ready(up, pod)
-    observedpods.begun(up, pod)
+    observedpods.run(up, pod)
     pause = up.patiently(lambda client: client.inspect(pod.id))
     killed(pause.init.pid)
     until(lambda: has_joined_again(up, pod, pod.members[0], pause.run), "no new sandbox")

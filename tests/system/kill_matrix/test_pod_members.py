@@ -18,14 +18,18 @@ from supervisor.model.errors import ExitdError, RuntimeFailed, WrongState
 from supervisor.model.values import NEVER_STARTED
 from supervisor.monitor.rundir import lock_holder
 from tests.system import observedpods, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, scaled, until
-from tests.system.gates import Gates, gone, killed, stopped
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.table import row
 from tests.system.lives import first_exit, last_exit, ledger, types, word
 from tests.system.observedpods import NOT_READY, Pod
-from tests.system.oracle import Revived
+from tests.system.oracle import Revived, Subject
+from tests.system.processes import gone, killed, stopped
+from tests.system.runtimes import Gates
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
-pytestmark = pytest.mark.observed()
+# A stopped shim is waited for that long.
+LIMITS = {"supervisor.model.evidence.ZOMBIE_PATIENCE_SECONDS": 0.5}
+pytestmark = [pytest.mark.observed(), pytest.mark.limits(LIMITS)]
 
 SEED = 20_264
 PIDS = ("own", "pod")
@@ -46,6 +50,13 @@ def settled(daemon: Daemon, *pods: Pod) -> Counter[str]:
         observedpods.removed(up, pod)
     oracle.nothing_left(daemon)
     return said
+
+
+def with_member(daemon: Daemon, client: Client, has: dict[str, object]) -> tuple[Pod, Subject]:
+    """A ready pod and its member, which is not made yet."""
+    pod = observedpods.observed(daemon, has)
+    pod.id = client.run_pod(pod.spec).id
+    return pod, pod.members[0]
 
 
 def kill_pause(client: Client, pod: Pod) -> None:
@@ -105,9 +116,7 @@ def test_a_member_of_a_pod_whose_pause_process_has_just_died_is_refused(
 def test_a_pause_process_killed_while_a_member_is_created_ends_or_refuses_that_member(
     daemon: Daemon, client: Client, gates: Gates, moment: str, pid: str
 ) -> None:
-    pod = observedpods.observed(daemon, {"pid": pid, "runtime": str(gates.runtime)})
-    (member,) = pod.members
-    pod.id = client.run_pod(pod.spec).id
+    pod, member = with_member(daemon, client, {"pid": pid, "runtime": str(gates.runtime)})
     gates.close(moment)
     with ThreadPoolExecutor(1) as pool:
         creating = pool.submit(client.create, member.spec)
@@ -135,9 +144,7 @@ def test_a_pause_process_killed_while_a_member_is_created_ends_or_refuses_that_m
 def test_a_pause_process_killed_while_a_member_is_started_ends_that_member_and_it_says_why(
     daemon: Daemon, client: Client, gates: Gates, moment: str, pid: str
 ) -> None:
-    pod = observedpods.observed(daemon, {"pid": pid, "runtime": str(gates.runtime)})
-    (member,) = pod.members
-    pod.id = client.run_pod(pod.spec).id
+    pod, member = with_member(daemon, client, {"pid": pid, "runtime": str(gates.runtime)})
     member.id = client.create(member.spec).id
     gates.close(moment)
     with ThreadPoolExecutor(1) as pool:
@@ -160,9 +167,7 @@ def test_a_pause_process_killed_while_a_member_is_started_ends_that_member_and_i
 def test_a_member_that_was_not_started_yet_ends_with_its_pause_process_and_cannot_be_started(
     daemon: Daemon, client: Client, pid: str
 ) -> None:
-    pod = observedpods.observed(daemon, {"pid": pid})
-    (member,) = pod.members
-    pod.id = client.run_pod(pod.spec).id
+    pod, member = with_member(daemon, client, {"pid": pid})
     member.id = client.create(member.spec).id
     kill_pause(client, pod)
     told = last_exit(client, member.id)
@@ -176,8 +181,7 @@ def test_a_member_that_was_not_started_yet_ends_with_its_pause_process_and_canno
 
 def one_life(up: Revived, pod: Pod, end: str) -> None:
     """To the end of all its containers; they stay."""
-    observedpods.ready(up, pod)
-    observedpods.begun(up, pod)
+    observedpods.run(up, pod)
     if end == "go":
         for member in pod.members:
             member.go()
@@ -228,8 +232,7 @@ def test_a_stopped_shim_of_a_member_does_not_make_its_pod_unkillable(
 ) -> None:
     """In the pod's pid namespace the pause process cannot end before somebody has reaped the member."""
     pod = observedpods.observed(daemon, {"pid": pid}, {"pid": pid})
-    observedpods.ready(Revived(daemon), pod)
-    observedpods.begun(Revived(daemon), pod)
+    observedpods.run(Revived(daemon), pod)
     with stopped(client.inspect(pod.members[0].id).shim.pid):
         began = time.monotonic()
         if way == "kill":

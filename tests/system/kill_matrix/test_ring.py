@@ -15,11 +15,12 @@ from shim import record
 from supervisor.api.answers import Waiting
 from supervisor.api.client import Client, Unreachable
 from tests.system import lives, oracle
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
-from tests.system.gates import killed
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.calls import traced
 from tests.system.kill_matrix.table import Case, cases, row
 from tests.system.oracle import Revived, Subject
+from tests.system.processes import killed
+from tests.system.waits import LIMIT_SECONDS, until
 
 HALT_MS = 4000  # that a write is held up: long enough to be seen there, and killed
 

@@ -4,79 +4,62 @@ no event is missing or told twice, and every end has the code that the program g
 import os
 import select
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.system import observedpods
-from tests.system.containerdrig import EXITD, Box, Containerd, containerd, for_one_test
-from tests.system.daemonrig import LIMIT_SECONDS, SCALE, until
-from tests.system.gates import Gates, stopped
+from tests.system.containerd.server import EXITD, Box, Containerd
 from tests.system.kill_matrix.calls import CALLS, calls_of, chosen, hit_at
 from tests.system.kill_matrix.table import Case, cases, row
 from tests.system.kill_matrix.tasklife import SECONDS, Execs, Life, Reviver, judge, ledger
+from tests.system.processes import stopped
+from tests.system.runtimes import Gates, gated
+from tests.system.waits import LIMIT_SECONDS, SCALE, until
 
 TALK = ("sendto", "recvfrom", "write")  # with relays and their containerd; and the notes of what was told
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Containerd]:
-    with containerd() as made:
-        made.with_exitd()
-        yield made
-
-
-@pytest.fixture
-def rig(running: Containerd) -> Iterator[Containerd]:
-    with for_one_test(running) as made:
-        yield made
-
-
-def allowed(rig: Containerd) -> float:
+def allowed(containerd: Containerd) -> float:
     """The two seconds, and several times what this machine takes at the moment for a restart and an answer when nothing
     is going on: other tests come and go meanwhile. How late it was is printed."""
-    assert rig.exitd is not None
-    plain = Life(rig.box(EXITD, "plain")).live()
-    rig.exitd.kill()
+    plain, daemon = Life(containerd.box(EXITD, "plain")).live(), containerd.with_exitd()
+    daemon.kill()
     begun = time.monotonic()
-    rig.exitd.start()
+    daemon.start()
     return SECONDS + 4 * (plain.slowest + time.monotonic() - begun)
 
 
-def plain_life(rig: Containerd) -> None:
-    Life(rig.box(EXITD, "learn")).live()
+def plain_life(containerd: Containerd) -> None:
+    Life(containerd.box(EXITD, "learn")).live()
 
 
 @pytest.mark.parametrize("calls", [CALLS, TALK], ids=["any", "talk"])
 def test_exitd_killed_at_any_system_call_of_a_tasks_life_is_not_noticed(
-    rig: Containerd, calls: tuple[str, ...]
+    containerd: Containerd, calls: tuple[str, ...]
 ) -> None:
-    limit, daemon = allowed(rig), rig.with_exitd()
+    limit, daemon = allowed(containerd), containerd.with_exitd()
     deaths, latest = 0, 0.0
-    tried = chosen(calls_of(daemon, lambda: plain_life(rig), calls), row("task, at calls").count)
+    tried = chosen(calls_of(daemon, lambda: plain_life(containerd), calls), row("task, at calls").count)
     for call in tried:
-        life = Life(rig.box(EXITD, "call"))
-        with rig.events() as events, Reviver(daemon) as reviver:
+        life = Life(containerd.box(EXITD, "call"))
+        with containerd.events() as events, Reviver(daemon) as reviver:
             with hit_at(daemon, call):
                 life.live()
             told = events.wait(life.box.id, "/tasks/delete") and events.settled().of(life.box.id)
         judge(life, told, str(call))
         assert life.late(reviver.back) <= limit, f"{call}: {life.steps}, back {reviver.back}"
         deaths, latest = deaths + len(reviver.back), max(latest, life.late(reviver.back))
-        rig.left_is()
+        containerd.left_is()
     print(len(tried), deaths, f"{latest:.2f} of {limit:.2f} s")
     assert deaths
 
 
-def test_exitd_killed_while_the_runtime_works_is_not_noticed(rig: Containerd) -> None:
+def test_exitd_killed_while_the_runtime_works_is_not_noticed(containerd: Containerd) -> None:
     """Its commands go on, before exitd is there again or after that."""
-    limit, daemon = allowed(rig), rig.with_exitd()
+    limit, daemon = allowed(containerd), containerd.with_exitd()
     for case in cases("task"):
-        with observedpods.gated(daemon) as gates, rig.events() as events, Reviver(daemon) as reviver:
-            options = gates.directory / "options.toml"
-            options.write_text(f'BinaryName = "{gates.runtime}"\n')
-            life = Life(rig.box(EXITD, "gate"), ("--runtime-config-path", str(options)))
+        with gated(daemon) as gates, containerd.events() as events, Reviver(daemon) as reviver:
+            life = Life(containerd.box(EXITD, "gate"), gates.flags())
             gates.close(command(case))
             with ThreadPoolExecutor(1) as pool:
                 killing = pool.submit(kill_at, gates, case, reviver)
@@ -85,16 +68,18 @@ def test_exitd_killed_while_the_runtime_works_is_not_noticed(rig: Containerd) ->
             told = events.wait(life.box.id, "/tasks/delete") and events.settled().of(life.box.id)
         judge(life, told, str(case))
         assert len(reviver.back) == 1 and life.late(reviver.back) <= limit, f"{case}: {life.steps}"
-        rig.left_is()
+        containerd.left_is()
 
 
-def test_exitd_killed_at_any_system_call_of_an_execs_life_runs_it_once_and_nobody_notices(rig: Containerd) -> None:
-    limit, daemon = allowed(rig), rig.with_exitd()
-    box = rig.box(EXITD, "execs").started("--null-io", "--", "sleep", "1000")
+def test_exitd_killed_at_any_system_call_of_an_execs_life_runs_it_once_and_nobody_notices(
+    containerd: Containerd,
+) -> None:
+    limit, daemon = allowed(containerd), containerd.with_exitd()
+    box = containerd.box(EXITD, "execs").started("--null-io", "--", "sleep", "1000")
     execs, deaths = Execs(box), 0
     tried = chosen(calls_of(daemon, execs.live), row("task, an exec at calls").count)
     for call in tried:
-        with rig.events() as events, Reviver(daemon) as reviver:
+        with containerd.events() as events, Reviver(daemon) as reviver:
             with hit_at(daemon, call):
                 execs.live()
             over = time.monotonic()
@@ -106,20 +91,19 @@ def test_exitd_killed_at_any_system_call_of_an_execs_life_runs_it_once_and_nobod
     print(len(tried), deaths, f"limit {limit:.2f} s")
     assert deaths
     box.end()
-    rig.left_is()
+    containerd.left_is()
 
 
 @pytest.mark.parametrize("case", cases("task, an exec"), ids=str)
 def test_exitd_killed_while_the_runtime_begins_an_exec_runs_it_once_and_nobody_notices(
-    rig: Containerd, case: Case
+    containerd: Containerd, case: Case
 ) -> None:
     """Before it has begun its shim has opened its fifos already."""
-    with observedpods.gated(rig.with_exitd()) as gates:
-        (options := gates.directory / "options.toml").write_text(f'BinaryName = "{gates.runtime}"\n')
-        words = ("--null-io", "--runtime-config-path", str(options), "--", "sleep", "1000")
-        execs = Execs(box := rig.box(EXITD, "execs").started(*words))
+    with gated(containerd.with_exitd()) as gates:
+        words = ("--null-io", *gates.flags(), "--", "sleep", "1000")
+        execs = Execs(box := containerd.box(EXITD, "execs").started(*words))
         gates.close(command(case))
-        with rig.events() as events, Reviver(rig.with_exitd()) as reviver, ThreadPoolExecutor(1) as pool:
+        with containerd.events() as events, Reviver(containerd.with_exitd()) as reviver, ThreadPoolExecutor(1) as pool:
             killing = pool.submit(kill_at, gates, case, reviver)
             execs.live()
             killing.result(LIMIT_SECONDS)
@@ -127,7 +111,7 @@ def test_exitd_killed_while_the_runtime_begins_an_exec_runs_it_once_and_nobody_n
         execs.judge(told, str(case))
         assert len(reviver.back) == 1
         box.end()
-    rig.left_is()
+    containerd.left_is()
 
 
 def command(case: Case) -> str:
@@ -145,28 +129,28 @@ WAITING = "until [ -e /mnt/go ]; do sleep 0.02; done; exit {}"
 STANDS_SECONDS = 60.0 if SCALE >= 1 else 8.0
 
 
-def waiting(rig: Containerd, code: int) -> Box:
-    """One that ends with this code when it finds a file of its name in the rig's directory `go`."""
-    box = rig.box(EXITD, "waiting")
-    (place := rig.base / f"go-{box.id}").mkdir()
+def waiting(containerd: Containerd, code: int) -> Box:
+    """One that ends with this code when it finds a file of its name in the containerd's directory `go`."""
+    box = containerd.box(EXITD, "waiting")
+    (place := containerd.base / f"go-{box.id}").mkdir()
     mount = ("--mount", f"type=bind,src={place},dst=/mnt,options=rbind")
     return box.started("--null-io", *mount, "--", "sh", "-c", WAITING.format(code))
 
 
 def told_to_go(box: Box) -> None:
-    (box.rig.base / f"go-{box.id}" / "go").touch()
+    (box.containerd.base / f"go-{box.id}" / "go").touch()
 
 
-def test_while_exitd_stands_still_containerd_may_be_killed_and_no_container_dies(rig: Containerd) -> None:
+def test_while_exitd_stands_still_containerd_may_be_killed_and_no_container_dies(containerd: Containerd) -> None:
     """Who waits meanwhile is answered afterwards, with the true codes."""
-    daemon = rig.with_exitd()
-    boxes = [waiting(rig, code) for code in (11, 12, 13)]
+    daemon = containerd.with_exitd()
+    boxes = [waiting(containerd, code) for code in (11, 12, 13)]
     pids = [box.pid for box in boxes]
     over = [os.pidfd_open(pid) for pid in pids]
     with stopped(daemon.pid):
         begun = time.monotonic()
-        rig.restart()
-        waits = [rig.begin("task", "attach", box.id) for box in boxes]
+        containerd.restart()
+        waits = [containerd.begin("task", "attach", box.id) for box in boxes]
         told_to_go(boxes[0])
         until(lambda: select.select(over[:1], [], [], 0)[0], "it has not ended")
         select.select(over[1:], [], [], STANDS_SECONDS - (time.monotonic() - begun))
@@ -182,4 +166,4 @@ def test_while_exitd_stands_still_containerd_may_be_killed_and_no_container_dies
         os.close(fd)
     for box in boxes:
         box.end()
-    rig.left_is()
+    containerd.left_is()

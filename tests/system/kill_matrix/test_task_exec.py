@@ -6,23 +6,20 @@ compared with that."""
 import pathlib
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from tests.system import containerdevents, observedpods
-from tests.system.containerdcensus import pids_below
-from tests.system.containerdevents import Event
-from tests.system.containerdrig import EXITD, Box, Containerd, containerd, for_one_test
-from tests.system.daemonrig import LIMIT_SECONDS, commands, until
-from tests.system.execrig import exec_directories, shims_of
-from tests.system.gates import Gates
+from tests.system.containerd.events import Event, Recorder
+from tests.system.containerd.server import EXITD, Box, Containerd
+from tests.system.execs import exec_directories, shims_of
 from tests.system.kill_matrix.table import Case, cases
 from tests.system.kill_matrix.tasklife import ledger
 from tests.system.oracle import BY_KERNEL
-from tests.system.shimrig import end_process
+from tests.system.processes import cgroup_pids, commands, end_process
+from tests.system.runtimes import Gates, gated
+from tests.system.waits import LIMIT_SECONDS, until
 
 CODE, UNKNOWN, KILLED = 43, 255, 9
 SCRIPT = f"""set -- "$1" $(cat /proc/$$/stat)
@@ -32,19 +29,6 @@ eval "$1"
 echo "$ticks {CODE}" >>/mnt/truth
 exit {CODE}"""
 AT_ONCE, WHEN_TOLD = ":", "until [ -e /mnt/go ]; do sleep 0.02; done"
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Containerd]:
-    with containerd() as made:
-        made.with_exitd()
-        yield made
-
-
-@pytest.fixture
-def rig(running: Containerd) -> Iterator[Containerd]:
-    with for_one_test(running) as made:
-        yield made
 
 
 @dataclass
@@ -57,7 +41,7 @@ class Play:
 
     @property
     def place(self) -> pathlib.Path:
-        return self.box.rig.base / f"go-{self.box.id}"
+        return self.box.containerd.base / f"go-{self.box.id}"
 
     def truth(self) -> dict[int, int | None]:
         """By start time: the code, None before the end."""
@@ -69,20 +53,18 @@ class Play:
 
     def begun(self) -> "Play":
         self.place.mkdir()
-        options = self.gates.directory / "options.toml"
-        options.write_text(f'BinaryName = "{self.gates.runtime}"\n')
         mount = ("--mount", f"type=bind,src={self.place},dst=/mnt,options=rbind")
-        self.box.started("--null-io", "--runtime-config-path", str(options), *mount, "--", "sleep", "1000")
+        self.box.started("--null-io", *self.gates.flags(), *mount, "--", "sleep", "1000")
         return self
 
     def make_and_kill(self) -> "subprocess.Popen[bytes]":
         """The client's command, which waits for the exec's end."""
-        daemon = self.box.rig.with_exitd()
+        daemon = self.box.containerd.with_exitd()
         gate = {"before": "exec.before", "runs": ""}.get(self.case.moment, "exec.after")
         if gate:
             self.gates.close(gate)
         what = AT_ONCE if self.case.moment == "ended" else WHEN_TOLD
-        asked = self.box.rig.begin(*self.box.exec_words("e", "--", "sh", "-c", SCRIPT, "sh", what))
+        asked = self.box.containerd.begin(*self.box.exec_words("e", "--", "sh", "-c", SCRIPT, "sh", what))
         runtime = self.gates.reached(gate) if gate else 0
         if self.case.moment != "before":
             until(self.truth, f"{self}: the program does not begin")
@@ -92,7 +74,7 @@ class Play:
         if self.case.moment == "runs":
             until(lambda: (directory / "created").exists(), f"{self}: it is not made")
         (shim,) = shims_of(daemon, directory.name)
-        (relay,) = self.box.rig.shims(self.box.id)
+        (relay,) = self.box.containerd.shims(self.box.id)
         victims = {"runtime": runtime, "relay": relay, "shim": shim}
         if "exitd" in self.case.victims:
             daemon.kill()  # before it can see the others die
@@ -108,14 +90,14 @@ class Play:
 
     def nothing_runs(self) -> None:
         """Wait for whoever could begin the program yet, and for the program: the truth is all of it from then on."""
-        rig, state = self.box.rig, str(self.box.rig.with_exitd().state).encode()
+        containerd, state = self.box.containerd, str(self.box.containerd.with_exitd().state).encode()
 
         def makers() -> list[int]:
             return [pid for pid, words in commands() if b"\0exec\0" in words and state in words]
 
         until(lambda: not makers(), f"{self}: a runtime is still there")
         alone = 0 if self.case.victim == "relay" else 1  # the task's init
-        until(lambda: len(pids_below(rig.cgroup)) == alone, f"{self}: the program is still there")
+        until(lambda: len(cgroup_pids(containerd.cgroup)) == alone, f"{self}: the program is still there")
 
     def judge(self, returned: int, said: str, events: list[Event], rows: list[pb.Exit]) -> str:
         """Wrong is what the program did not do, and whatever comes twice. In a word, how it ended."""
@@ -154,9 +136,9 @@ def ends_of_exec(events: list[Event]) -> list[Event]:
     return [event for event in events if event.topic == "/tasks/exit" and event.fields.get("id") == "e"]
 
 
-def how_it_ends(play: Play, events: containerdevents.Recorder) -> str:
+def how_it_ends(play: Play, events: Recorder) -> str:
     """The whole case, with its task removed in the end."""
-    rig, daemon, box = play.box.rig, play.box.rig.with_exitd(), play.box
+    containerd, daemon, box = play.box.containerd, play.box.containerd.with_exitd(), play.box
     asked = play.begun().make_and_kill()
     _, said = asked.communicate(timeout=LIMIT_SECONDS)
     until(lambda: not exec_directories(daemon), f"{play}: its exec is not cleaned up")
@@ -169,20 +151,20 @@ def how_it_ends(play: Play, events: containerdevents.Recorder) -> str:
     if play.case.victim != "relay":
         box.end()
     else:
-        until(lambda: not rig.wanted("task", "ls", "-q"), f"{play}: the task is not given up")
-        rig.wanted("container", "rm", box.id)
+        until(lambda: not containerd.wanted("task", "ls", "-q"), f"{play}: the task is not given up")
+        containerd.wanted("container", "rm", box.id)
     return word
 
 
 @pytest.mark.timeout(1200)
 def test_whoever_is_killed_while_containerds_exec_is_made_or_runs_its_end_is_told_once_and_as_it_was(
-    rig: Containerd,
+    containerd: Containerd,
 ) -> None:
     ends = Counter[str]()
     tried = cases("task, its exec's makers") + cases("task, its exec's runtime")
     for case in tried:
-        with observedpods.gated(rig.with_exitd()) as gates, rig.events() as events:
-            ends[how_it_ends(Play(rig.box(EXITD, "exec"), gates, case), events)] += 1
-    rig.left_is()
+        with gated(containerd.with_exitd()) as gates, containerd.events() as events:
+            ends[how_it_ends(Play(containerd.box(EXITD, "exec"), gates, case), events)] += 1
+    containerd.left_is()
     print(ends)
     assert ends["exited"] >= len(tried) // 4

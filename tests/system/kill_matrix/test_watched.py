@@ -5,11 +5,12 @@ from collections import Counter
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Unreachable
 from tests.system import lives
-from tests.system.daemonrig import Daemon, until
+from tests.system.daemons import Daemon
 from tests.system.kill_matrix.calls import killed_at_each
 from tests.system.kill_matrix.table import row
 from tests.system.oracle import Revived
-from tests.system.watchrig import Stranger, ends, stranger
+from tests.system.waits import until
+from tests.system.watched import Stranger, ends, stranger
 
 CALLS = ("openat", "pidfd_open", "epoll_ctl", "ioctl", "pwrite64", "fdatasync", "sendmsg", "close", "inotify_add_watch")
 OWN_WORDS = {"exited 7", "unknown watcher-away"}

@@ -17,7 +17,7 @@ from supervisor.runtime.foreign_shim.strays import end_stray
 from supervisor.system.aside import Aside
 from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, Fakes, run
 from tests.supervisor.runtime.foreign_shim.rig import Task
-from tests.system.daemonrig import until
+from tests.system.waits import until
 
 OPTIONS = Any(type_url="containerd.runc.v1.Options", value=Options(root="/r").SerializeToString()).SerializeToString()
 SOON = 0.3  # a limit that is to run out

@@ -23,7 +23,7 @@ from supervisor.model.taskfacts import Stdio
 from supervisor.runtime.foreign_shim.link import ShimLink, ShimMember
 from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, Fakes, run
 from tests.supervisor.runtime.foreign_shim.rig import LIMIT_SECONDS
-from tests.system.daemonrig import until
+from tests.system.waits import until
 
 LIFE = ["/tasks/create", "/tasks/start", "/tasks/exit", "/tasks/delete"]
 SLEEP = ("sleep", "1000")

@@ -17,7 +17,7 @@ from supervisor.model.values import Process
 from supervisor.monitor import procfs
 from supervisor.runtime.oci import cgroups
 from tests.supervisor.descriptors import only, open_now
-from tests.system.daemonrig import until
+from tests.system.waits import until
 
 needs_cgroups = pytest.mark.skipif(os.geteuid() != 0 or not cgroups.writable(), reason="cgroups cannot be made here")
 

@@ -16,9 +16,11 @@ from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.runtime.oci import bundle
 from supervisor.runtime.oci.runplan import Place
 from supervisor.streams.attach import AttachSession, AttachTarget, Dropped, Orders, WantedStreams
-from tests.system import otherside, shimrig
-from tests.system.shimrig import LIMIT_SECONDS, Keeper, Rig
-from tests.system.streamrig import texts
+from tests.system import otherside
+from tests.system.keepers import Keeper, Node
+from tests.system.processes import end_process, open_files
+from tests.system.streams import texts
+from tests.system.waits import LIMIT_SECONDS
 
 KEY = RunKey("box", 1)
 SPEC = Spec(name="web", args=("sh",), rootfs="/", stdin=True)
@@ -64,11 +66,11 @@ class Other:
 class Stage:
     """One run, from its directory on."""
 
-    def __init__(self, rig: Rig, key: RunKey = KEY, spec: Spec = SPEC) -> None:
-        self.rig = rig
+    def __init__(self, node: Node, key: RunKey = KEY, spec: Spec = SPEC) -> None:
+        self.node = node
         self.key = key
         self.container = Container(key.container, spec, Phase.RUNNING, key.run, 0)
-        self.place = Place(str(rig.directory / "root"), str(rig.state))
+        self.place = Place(str(node.directory / "root"), str(node.state))
         self.path = rundir.path_of(self.place.state, key.container, key.run, key.exec_id)
         self.log_path = pathlib.Path(bundle.log_path(self.place.root, self.container) or "/dev/null")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +91,7 @@ class Stage:
         """Returns when another one has come."""
         old = made.shim_of(self.key)
         assert old is not None
-        shimrig.end_process(old.pid)
+        end_process(old.pid)
         await until(lambda: made.shim_of(self.key) not in (None, old), "a replacement")
 
     async def ended(self, made: Pumps) -> None:
@@ -114,11 +116,11 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def daemon(rig: Rig) -> AsyncIterator[Pumps]:
+async def daemon(node: Node) -> AsyncIterator[Pumps]:
     """For the length of the block; then it is gone, and pumps go on."""
     watcher = epoll.Monitor()
-    line = keeper.Keeper(str(rig.state), str(programs.find("exitd-keeper")), lambda: None, may_start=False)
-    made = Pumps(str(rig.state), watcher, line)
+    line = keeper.Keeper(str(node.state), str(programs.find("exitd-keeper")), lambda: None, may_start=False)
+    made = Pumps(str(node.state), watcher, line)
     try:
         yield made
     finally:
@@ -150,16 +152,16 @@ async def limited(event: asyncio.Event, seconds: float = LIMIT_SECONDS) -> None:
         await event.wait()
 
 
-def play(rig: Rig, act: Callable[[Stage, Pumps], Awaitable[None]], spec: Spec = SPEC, plan: bytes = b"") -> None:
+def play(node: Node, act: Callable[[Stage, Pumps], Awaitable[None]], spec: Spec = SPEC, plan: bytes = b"") -> None:
     """`act` with a run whose pump has begun. After it nothing is left of the run."""
 
-    stage = Stage(rig, spec=spec)
+    stage = Stage(node, spec=spec)
 
     async def whole() -> None:
-        async with daemon(rig) as made:
+        async with daemon(node) as made:
             await stage.begin(made, plan or stage.plan())
             await act(stage, made)
-        async with daemon(rig) as made:
+        async with daemon(node) as made:
             await made.remove(stage.key)
 
     asyncio.run(whole())
@@ -171,13 +173,13 @@ def logged(spec: LogSpec) -> Spec:
 
 
 @contextlib.contextmanager
-def held(rig: Rig) -> Iterator[Keeper]:
+def held(node: Node) -> Iterator[Keeper]:
     """A keeper that has at the end what it had in the beginning."""
-    made = rig.keeper()
-    before = len(shimrig.open_files(made.process.pid))
+    made = node.keeper()
+    before = len(open_files(made.process.pid))
     yield made
     assert made.ask("exitd-list", ("at", 0)).kind == "exitd-ok"  # behind the farewell of all its clients
-    assert len(shimrig.open_files(made.process.pid)) == before
+    assert len(open_files(made.process.pid)) == before
     made.close()
 
 

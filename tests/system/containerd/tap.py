@@ -14,7 +14,7 @@ from protos.containerd.forward_pb2 import ForwardRequest
 from protos.ttrpc.v1 import ttrpc_pb2 as wire
 from supervisor.containerd.publish import FORWARD
 from supervisor.ttrpc.frames import REQUEST, RESPONSE, Decoder, Frame
-from tests.system.containerdhistory import End, Told, Who
+from tests.system.containerd.history import End, Told, Who
 
 KINDS: dict[str, Any] = {
     "create": pb.TaskCreate,

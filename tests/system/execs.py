@@ -5,8 +5,10 @@ import pathlib
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands, cwd_of
+from tests.system.daemons import Daemon
 from tests.system.lives import ended
+from tests.system.processes import commands, cwd_of
+from tests.system.waits import LIMIT_SECONDS
 
 
 def begin(client: Client, id: str, *args: str, **fields: object) -> str:

@@ -7,7 +7,8 @@ import sys
 from dataclasses import dataclass, field
 
 from tests.system import warm
-from tests.system.daemonrig import Daemon, until
+from tests.system.daemons import Daemon
+from tests.system.waits import until
 
 EXITCTL = str(pathlib.Path(sys.executable).with_name("exitctl"))
 SECONDS = 30.0

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from shim import fields, native, programs
 from tests.shim.relaywords import HELLO, REQUEST, RESPONSE, TASK, Frame, call, decode, encode, of_task
-from tests.system.daemonrig import until
-from tests.system.gates import killed
+from tests.system.processes import killed
+from tests.system.waits import until
 
 LIMIT_SECONDS = 20.0
 SOCKETS = pathlib.Path("/run/containerd/s")
@@ -129,8 +129,8 @@ class Bundle:
 
 
 @dataclass
-class Rig:
-    """Everything in one directory, which makes the relays' sockets its own."""
+class Relays:
+    """The relay's program in one directory, which makes the sockets its own; and whoever it talks to."""
 
     directory: pathlib.Path
     bundles: list[Bundle] = field(default_factory=list)
@@ -205,8 +205,8 @@ class Rig:
         self.exitds.append(Exitd(self.state))
         return self.exitds[-1]
 
-    def relays(self) -> list[int]:
-        """The relays of this rig that live."""
+    def living(self) -> list[int]:
+        """Those that live."""
         found = []
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
@@ -217,10 +217,10 @@ class Rig:
 
     def gone(self, pid: int) -> None:
         """Whoever reaps it may take a moment, or never do it."""
-        until(lambda: pid not in self.relays(), f"relay {pid} is gone")
+        until(lambda: pid not in self.living(), f"relay {pid} is gone")
 
     def close(self) -> None:
-        for pid in self.relays():
+        for pid in self.living():
             killed(pid, signal.SIGKILL)
         for connection in self.connections:
             connection.close()
@@ -233,19 +233,19 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rig_in(directory: pathlib.Path) -> Iterator[Rig]:
-    rig = Rig(directory)
+def relays_in(directory: pathlib.Path) -> Iterator[Relays]:
+    relays = Relays(directory)
     try:
-        yield rig
+        yield relays
     finally:
-        rig.close()
+        relays.close()
 
 
 @dataclass
 class Chain:
     """A containerd, its relay and an exitd that know each other."""
 
-    rig: Rig
+    relays: Relays
     bundle: Bundle
     client: Containerd
     exitd: Exitd
@@ -268,12 +268,12 @@ class Chain:
         assert self.client.next() == Frame(stream, RESPONSE, 0, reply)
 
 
-def chain(rig: Rig, id: str = "c1", **annotations: str) -> Chain:
+def chain(relays: Relays, id: str = "c1", **annotations: str) -> Chain:
     """With the first request, a Wait on stream 1, unanswered."""
-    bundle = rig.bundle(id, **annotations)
-    exitd = rig.exitd()
-    client = rig.connect(rig.start(bundle))
+    bundle = relays.bundle(id, **annotations)
+    exitd = relays.exitd()
+    client = relays.connect(relays.start(bundle))
     client.ask(1, "Wait", of_task("c1"))
     up, hello = exitd.greeted()
     assert up.next() == Frame(1, REQUEST, 0, call("Wait", of_task("c1")))
-    return Chain(rig, bundle, client, exitd, up, hello)
+    return Chain(relays, bundle, client, exitd, up, hello)

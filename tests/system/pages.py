@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.supervisor.cli.fake_attach import Pty
-from tests.system.clirig import EXITCTL, SECONDS, Cli
-from tests.system.daemonrig import until
+from tests.system.exitctl import EXITCTL, SECONDS, Cli
+from tests.system.waits import until
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)

@@ -26,8 +26,9 @@ from shim import fields, native
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import REQUEST, Decoder, Frame, encode
 from tests.system import lives, tinyroot
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, left, remove_all, until, warm_up
-from tests.system.shimrig import empty_cgroup
+from tests.system.daemons import Daemon, left, remove_all, warm_up
+from tests.system.processes import empty_cgroup
+from tests.system.waits import LIMIT_SECONDS, until
 
 HELLO, AGAIN, DONE, BYE, _, EVENT, TOLD = range(0x80, 0x87)
 KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20
@@ -245,7 +246,7 @@ class Tasks:
 
 
 @contextlib.contextmanager
-def tasks(daemon: Daemon, base: pathlib.Path) -> Iterator[Tasks]:
+def of_daemon(daemon: Daemon, base: pathlib.Path) -> Iterator[Tasks]:
     """With a namespace of its own; the cgroups below its name are empty and gone afterwards."""
     relay = Relay(daemon, f"exitd-{secrets.token_hex(4)}").connect()
     try:
@@ -256,11 +257,11 @@ def tasks(daemon: Daemon, base: pathlib.Path) -> Iterator[Tasks]:
 
 
 @contextlib.contextmanager
-def tasks_alone(daemon: Daemon, base: pathlib.Path) -> Iterator[Tasks]:
+def alone(daemon: Daemon, base: pathlib.Path) -> Iterator[Tasks]:
     """Nothing else lives, and nothing is left. exitd may be killed meanwhile."""
     with daemon.client() as client:
         warm_up(client)
-    with tasks(daemon, base) as made:
+    with of_daemon(daemon, base) as made:
         yield made
         with daemon.client() as client:
             remove_all(client)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shim import fields, launch, plan, programs
-from tests.system import shimrig
-from tests.system.shimrig import LIMIT_SECONDS, Keeper, Rig, Run
+from tests.system.keepers import Keeper, Node, Run
+from tests.system.processes import empty_cgroup
+from tests.system.waits import LIMIT_SECONDS, wait_readable
 
 OUTPUT, INPUT, STAGE = ((4, 6), (5, 7)), (12, 13), (14, 15)
 PROGRESS_BYTES = 4096
@@ -150,7 +151,7 @@ class Attached:
                 os.close(fd)
 
     def read(self, size: int = 65536, name: str = "out") -> bytes:
-        assert shimrig.wait_readable(self.fds[name]), "nothing came"
+        assert wait_readable(self.fds[name]), "nothing came"
         return os.read(self.fds[name], size)
 
     def read_to_end(self, name: str = "out") -> bytes:
@@ -222,12 +223,12 @@ def rotated(path: pathlib.Path, files: int = 1000) -> bytes:
 
 def kill_container(run: Run) -> None:
     signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
 
 
-def finish(rig: Rig, keeper: Keeper, *runs: Run) -> None:
+def finish(node: Node, keeper: Keeper, *runs: Run) -> None:
     for run in runs:
         run.clean()
         keeper.acknowledge(run.id)
-    shimrig.empty_cgroup(rig.cgroup)
+    empty_cgroup(node.cgroup)
     assert keeper.entries() == []

@@ -4,46 +4,30 @@ import contextlib
 import glob
 import os
 import pathlib
-import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
+
+import grpc
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim import native
 from supervisor.api.client import Client, Unreachable
+from supervisor.api.rpc import Stub
 from supervisor.model.errors import NoSuchContainer
+from tests.system.processes import commands, cwd_of, descriptors_of, processes_of, zombies_of
+from tests.system.waits import LIMIT_SECONDS, until
 from tests.system.warm import Forked
 
-LIMIT_SECONDS = 30.0
 START_SECONDS = 120.0  # of a program that loads everything first
 WARM_SECONDS = 3.0
 OURS = (sys.executable, "-m", "supervisor")  # this tree's exitd
-SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
-
-
-def scaled(count: int, least: int = 20) -> int:
-    """A count above 200, by EXITD_SCALE."""
-    return max(least, int(count * SCALE))
-
-
-T = TypeVar("T")
-
-
-def until(look: Callable[[], T], what: str, seconds: float = LIMIT_SECONDS) -> T:
-    """The first true answer of `look`; asked again after milliseconds, then less often: it costs those who are waited
-    for their processor. Never longer than `seconds`."""
-    deadline, pause = time.monotonic() + seconds, 0.005
-    while not (answer := look()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        select.select([], [], [], pause)
-        pause = min(pause * 1.3, 0.02)
-    return answer
 
 
 @dataclass
@@ -51,7 +35,8 @@ class Daemon:
     """exitd as a child process. `wrapper` words go before the program (strace, setpriv, ...).
 
     It is forked from one that is loaded, see warm, but for a wrapper, where the start itself is looked at (`wait` is
-    false), its memory (`forked` is), or where the `program` is another version's.
+    false), its memory (`forked` is), or where the `program` is another version's. Only a forked one can have other
+    `limits`: for tests that would wait for a limit to pass.
     """
 
     base: pathlib.Path
@@ -59,6 +44,7 @@ class Daemon:
     extra: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)  # besides the test's own
     forked: bool = True
+    limits: Mapping[str, float] = field(default_factory=dict)  # of the program, by `module.NAME`
     program: tuple[str, ...] = OURS
     process: subprocess.Popen[bytes] | Forked | None = None
     warmed: tuple[int, float] = (0, 0.0)  # which process, and when
@@ -81,8 +67,9 @@ class Daemon:
         with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:
             if self.forked and wait and not self.wrapper and self.program == OURS:
                 stdio = (nothing.fileno(), log.fileno(), log.fileno())
-                self.process = Forked("exitd", self.program, words, stdio, environment)
+                self.process = Forked("exitd", self.program, words, stdio, environment, self.limits)
             else:
+                assert not self.limits, "only a forked one can have others"
                 command = (*self.wrapper, *self.program, *words)
                 self.process = subprocess.Popen(command, stdin=nothing, stdout=log, stderr=log, env=environment)
         if wait:
@@ -170,14 +157,6 @@ def spec(*args: str, **fields: object) -> pb.ContainerSpec:
     return pb.ContainerSpec(args=args, **fields)  # type: ignore[arg-type]
 
 
-def commands() -> Iterator[tuple[int, bytes]]:
-    """pid and command line of every process."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                yield int(name), pathlib.Path(f"/proc/{name}/cmdline").read_bytes()
-
-
 @dataclass(frozen=True)
 class Left:
     """What one daemon's containers have on this machine right now."""
@@ -208,39 +187,33 @@ def left(daemon: Daemon) -> Left:
     )
 
 
-def descriptors_of(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
 def cgroups() -> list[pathlib.Path]:
     """Of every daemon: others' come and go meanwhile, which glob.glob does not mind and Path.glob does."""
     found = (path for word in ("*/exitd/*", "*/exitd/pod-*/*") for path in glob.glob(f"/sys/fs/cgroup/{word}"))
     return [pathlib.Path(path) for path in found if os.path.isdir(path)]
 
 
-def cwd_of(pid: int) -> str:
-    """Empty when it has gone."""
-    try:
-        return os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        return ""
+@contextlib.contextmanager
+def directory() -> Iterator[pathlib.Path]:
+    """A short one: the state directory's sockets have little room for their paths."""
+    base = pathlib.Path(tempfile.mkdtemp(prefix="exitd-"))
+    yield base
+    assert str(base) not in pathlib.Path("/proc/self/mountinfo").read_text()
+    shutil.rmtree(base)
 
 
-def private_kb(pid: int) -> int:
-    """What it has written and shares with nobody."""
-    rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in rollup if line.startswith("Private_Dirty"))
+@contextlib.contextmanager
+def daemon(**how: Any) -> Iterator[Daemon]:
+    """A daemon of its own for the block, already up; afterwards no process of it may live, and no mount stay."""
+    with directory() as base:
+        made = Daemon(base, **how)
+        try:
+            yield made.start()
+        finally:
+            made.end()
+        until(lambda: not processes_of(base), f"still there: {processes_of(base)}")
 
 
-def children_of(pid: int) -> list[int]:
-    """Of its first thread, zombies included."""
-    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def zombies_of(parents: set[int]) -> list[int]:
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(ProcessLookupError):
-            state, parent, _, _ = native.process_stat(int(name))
-            found += [int(name)] if state == "Z" and parent in parents else []
-    return found
+def stub(daemon: Daemon) -> Stub:
+    """The whole API, also what exitctl has no use for."""
+    return Stub(grpc.insecure_channel(f"unix:{daemon.state}/exitd.sock"))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tests.supervisor.cli.fake_attach import Pty
-from tests.system.containerdevents import Event, Recorder
-from tests.system.containerdrig import EXITD, RUNC, Box, Containerd, Said
-from tests.system.daemonrig import LIMIT_SECONDS, until
+from tests.system.containerd.events import Event, Recorder
+from tests.system.containerd.server import EXITD, RUNC, Box, Containerd, Said
+from tests.system.waits import LIMIT_SECONDS, until
 
 # What containerd brings along is the truth; ours is held against it.
 TRUTH, OURS = RUNC, EXITD
@@ -17,19 +17,19 @@ TRUTH, OURS = RUNC, EXITD
 Scenario = Callable[[Box], object]
 
 
-def outcome(rig: Containerd, runtime: str, scenario: Scenario) -> tuple[Any, list[Any]]:
+def outcome(containerd: Containerd, runtime: str, scenario: Scenario) -> tuple[Any, list[Any]]:
     """What the scenario returns, and the events of each of its containers."""
-    before = set(rig.keys)
+    before = set(containerd.keys)
     try:
-        with rig.events() as events:
-            value = scenario(rig.box(runtime, scenario.__name__.strip("_").replace("_", "-")))
-            ids = sorted(rig.keys - before)
+        with containerd.events() as events:
+            value = scenario(containerd.box(runtime, scenario.__name__.strip("_").replace("_", "-")))
+            ids = sorted(containerd.keys - before)
             told = [_settled(events, id) for id in ids]
-        rig.left_is()
-        assert not rig.wanted("container", "ls", "-q")
+        containerd.left_is()
+        assert not containerd.wanted("container", "ls", "-q")
     finally:
-        rig.clear()  # for the next one, when this one has failed
-    return _plain(value, rig, ids), [_plain(list(_normal(one)), rig, ids) for one in told]
+        containerd.clear()  # for the next one, when this one has failed
+    return _plain(value, containerd, ids), [_plain(list(_normal(one)), containerd, ids) for one in told]
 
 
 def _settled(events: Recorder, id: str) -> list[Event]:
@@ -56,22 +56,22 @@ def _normal(events: list[Event]) -> Iterator[tuple[str, dict[str, object]]]:
             yield event.topic, fields
 
 
-def _plain(value: Any, rig: Containerd, ids: list[str]) -> Any:
+def _plain(value: Any, containerd: Containerd, ids: list[str]) -> Any:
     """Without what differs from one run to the next: names, directories, fifos."""
     match value:
         case str():
             for number, id in enumerate(ids):
                 value = value.replace(id, f"ID{number}")
-            value = value.replace(str(rig.base), "BASE").replace(rig.own, "OWN")
+            value = value.replace(str(containerd.base), "BASE").replace(containerd.own, "OWN")
             return re.sub(r"fifo/\d+", "fifo/N", re.sub(r'^time="[^"]+"', "TIME", value))
         case dict():
-            return {_plain(key, rig, ids): _plain(one, rig, ids) for key, one in value.items()}
+            return {_plain(key, containerd, ids): _plain(one, containerd, ids) for key, one in value.items()}
         case Said():
-            return Said(value.code, _plain(value.out, rig, ids), _plain(value.err, rig, ids))
+            return Said(value.code, _plain(value.out, containerd, ids), _plain(value.err, containerd, ids))
         case Shown():
-            return Shown(value.code, _plain(value.text, rig, ids), value.restored)
+            return Shown(value.code, _plain(value.text, containerd, ids), value.restored)
         case list() | tuple():
-            return [_plain(one, rig, ids) for one in value]
+            return [_plain(one, containerd, ids) for one in value]
     return value
 
 
@@ -114,11 +114,11 @@ class Shown(NamedTuple):
 class Screen:
     """ctr on a terminal."""
 
-    def __init__(self, rig: Containerd, *words: str, size: tuple[int, int] = (24, 80)) -> None:
+    def __init__(self, containerd: Containerd, *words: str, size: tuple[int, int] = (24, 80)) -> None:
         self.pty, self.text = Pty(), ""
         self.pty.resize(*size)
         slave = self.pty.slave
-        self.process = rig.begin(*words, stdin=slave, stdout=slave, stderr=slave)
+        self.process = containerd.begin(*words, stdin=slave, stdout=slave, stderr=slave)
 
     def until(self, text: str) -> "Screen":
         def look() -> bool:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client
-from tests.system import crun, tinyroot
-from tests.system.daemonrig import LIMIT_SECONDS, until
+from tests.system import tinyroot
 from tests.system.lives import word
-from tests.system.shimrig import empty_cgroup
+from tests.system.processes import empty_cgroup
+from tests.system.runtimes import program
+from tests.system.waits import LIMIT_SECONDS, until
 
 # Says its pid and that of a child, which ends as it is told after a line of input; then reaps it, or never does.
 CHILD = "read line; {}"
@@ -115,7 +116,7 @@ class Engine:
         empty_cgroup(self.cgroup)
 
     def _command(self, *words: str) -> None:
-        command = [crun.program(self.name, self.base), "--root", str(self.root), *words]
+        command = [program(self.name, self.base), "--root", str(self.root), *words]
         nothing = subprocess.DEVNULL
         subprocess.run(command, stdin=nothing, stdout=nothing, stderr=nothing, check=True, timeout=LIMIT_SECONDS)
 

@@ -16,7 +16,8 @@ from shim import programs
 from supervisor.api.client import Client
 from tests.supervisor.images.building import Json, Made, docker_archive, entry, folder, tar, write_layout
 from tests.system import tinyroot
-from tests.system.daemonrig import Daemon, remove_all, until
+from tests.system.daemons import Daemon, remove_all
+from tests.system.waits import until
 
 PROGRAMS = ("sh", "true", "sleep", "cat", "id", "ls", "stat", "readlink", "mkdir", "touch", "rm")
 PASSWD = b"root:x:0:0::/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\n"

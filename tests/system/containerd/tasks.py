@@ -9,10 +9,10 @@ from typing import Any
 
 import grpc
 
-from tests.system.containerdhistory import STOPPED, Call, End, Who
-from tests.system.containerdrig import IMAGE, Containerd
-from tests.system.daemonrig import LIMIT_SECONDS, until
-from tests.system.wiretable import Table
+from tests.system.containerd.history import STOPPED, Call, End, Who
+from tests.system.containerd.server import IMAGE, Containerd
+from tests.system.containerd.wiretable import Table
+from tests.system.waits import LIMIT_SECONDS, until
 
 MOUNTS = """
     Mount: type 1 string, source 2 string, target 3 string, options 4 *string
@@ -106,9 +106,9 @@ def _end(answer: Any) -> End:
 class Tasks:
     """One client of one containerd; to be made anew when that was restarted."""
 
-    def __init__(self, rig: Containerd) -> None:
-        self._channel = grpc.insecure_channel(f"unix:{rig.address}")
-        self._metadata = (("containerd-namespace", rig.namespace),)
+    def __init__(self, containerd: Containerd) -> None:
+        self._channel = grpc.insecure_channel(f"unix:{containerd.address}")
+        self._metadata = (("containerd-namespace", containerd.namespace),)
 
     def begin(self, verb: str, who: Who, **fields: Any) -> Pending:
         method, ask, answer = METHODS[verb]
@@ -148,17 +148,17 @@ class Program:
     rootfs: list[Any] = field(default_factory=list)
 
     @classmethod
-    def make(cls, rig: Containerd, runtime: str, group: str, number: int) -> "Program":
+    def make(cls, containerd: Containerd, runtime: str, group: str, number: int) -> "Program":
         """`group`: of the pod it belongs to; empty: it stands alone."""
-        id = rig.box(runtime, "chance").id
-        made = cls(id, group or id, rig.base / f"go-{id}", own=10 + number, term=60 + number)
+        id = containerd.box(runtime, "chance").id
+        made = cls(id, group or id, containerd.base / f"go-{id}", own=10 + number, term=60 + number)
         made.place.mkdir()
         os.mkfifo(made.place / "go")
-        rig.keys.add(made.group)
+        containerd.keys.add(made.group)
         words = ["--runtime", runtime, "--mount", f"type=bind,src={made.place},dst=/mnt,options=rbind"]
         words += ["--annotation", f"io.containerd.runc.v2.group={group}"] if group else []
         script = INIT.format(own=made.own, term=made.term)
-        rig.wanted("container", "create", *words, "--", IMAGE, id, "sh", "-c", script)
+        containerd.wanted("container", "create", *words, "--", IMAGE, id, "sh", "-c", script)
         return made
 
     def exec_spec(self, name: str, own: int) -> Any:

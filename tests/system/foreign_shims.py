@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from supervisor.runtime.foreign_shim import place
 from supervisor.runtime.foreign_shim.link import socket_path
 from tests.system import oracle
-from tests.system.daemonrig import Daemon, until
-from tests.system.gates import killed
-from tests.system.lives import processes_of
+from tests.system.daemons import Daemon
+from tests.system.processes import killed, processes_of
+from tests.system.waits import until
 
 RUNC = "io.containerd.runc.v2"
 QUICK = ("--reconcile-seconds", "0.2")

@@ -16,14 +16,15 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 
 from tests.supervisor.images.building import Made, docker_archive
-from tests.system import containerdevents, imagerig, tinyroot
-from tests.system.containerdcensus import NOTHING, Left, below, cwd, pids_below
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, commands, until
-from tests.system.shimrig import empty_cgroup, end_process
+from tests.system import images, tinyroot
+from tests.system.containerd.events import Recorder
+from tests.system.daemons import Daemon
+from tests.system.processes import cgroup_pids, cgroups_below, commands, cwd_of, empty_cgroup, end_process
+from tests.system.waits import LIMIT_SECONDS, until
 
 RUNC, EXITD = "io.containerd.runc.v2", "io.containerd.exitd.v2"
 IMAGE, PAUSE = "docker.io/exitd/small:1", "docker.io/exitd/pause:1"
@@ -47,6 +48,25 @@ runtime_type = "{runc}"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.exitd]
 runtime_type = "{exitd}"
 """
+
+
+@dataclass(frozen=True)
+class Left:
+    """What one containerd's containers have on this machine right now, by name."""
+
+    processes: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    cgroups: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+    fifos: tuple[str, ...] = ()
+    bundles: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()  # of exitd: containers, and their run directories
+
+    def without(self, *names: str) -> "Left":
+        return Left(**{one.name: getattr(self, one.name) for one in fields(self) if one.name not in names})
+
+
+NOTHING = Left()
 
 
 @contextlib.contextmanager
@@ -76,7 +96,7 @@ def archive() -> bytes:
         with tarfile.open(fileobj=buffer, mode="w") as packed:
             packed.add(root, ".")
     small = Made([buffer.getvalue()], {"Cmd": ["/bin/true"], "Env": ["PATH=/bin"]})
-    return docker_archive((small, [IMAGE]), (imagerig.small(), [PAUSE]))
+    return docker_archive((small, [IMAGE]), (images.small(), [PAUSE]))
 
 
 @dataclass
@@ -215,19 +235,19 @@ class Containerd:
         self.keys.add(id)
         return Box(self, runtime, id)
 
-    def events(self) -> containerdevents.Recorder:
-        return containerdevents.Recorder(self.address, self.namespace)
+    def events(self) -> Recorder:
+        return Recorder(self.address, self.namespace)
 
     # -- the census
 
     def processes(self) -> Iterator[tuple[int, str]]:
         """All that belong to this containerd but itself, exitd and exitd's keeper."""
         keepers = () if self.exitd is None else (self.exitd.pid, self.exitd.keeper_pid())
-        inside = pids_below(self.cgroup)
+        inside = cgroup_pids(self.cgroup)
         for pid, line in commands():
             if pid in keepers or (self.process is not None and pid == self.pid):
                 continue
-            if pid in inside or f"{self.base}/".encode() in line or cwd(pid).startswith(f"{self.base}/"):
+            if pid in inside or f"{self.base}/".encode() in line or cwd_of(pid).startswith(f"{self.base}/"):
                 yield pid, line.replace(b"\0", b" ").decode(errors="replace")
 
     def shims(self, id: str = "") -> list[int]:
@@ -244,7 +264,7 @@ class Containerd:
         return Left(
             processes=tuple(text for _, text in self.processes()),
             mounts=tuple(mounts),
-            cgroups=tuple(sorted({str(path).partition(f"{self.cgroup}/")[2] for path in below(self.cgroup)})),
+            cgroups=tuple(sorted({str(path).partition(f"{self.cgroup}/")[2] for path in cgroups_below(self.cgroup)})),
             sockets=tuple(path for path in map(self.socket_of, sorted(self.keys)) if os.path.exists(path)),
             # ctr leaves those of detached execs.
             fifos=tuple(
@@ -301,21 +321,25 @@ class Containerd:
 class Box:
     """One container of one runtime, as ctr sees it."""
 
-    rig: Containerd
+    containerd: Containerd
     runtime: str
     id: str
 
     def another(self) -> "Box":
-        return self.rig.box(self.runtime, "another")
+        return self.containerd.box(self.runtime, "another")
 
     def words(self, *words: str) -> list[str]:
         """Of `ctr run`: all before `--` are options, the rest is the container's command."""
         at = words.index("--") if "--" in words else len(words)
-        options = ("--runtime", self.runtime, *(() if "--log-uri" in words else ("--fifo-dir", str(self.rig.fifos))))
+        options = (
+            "--runtime",
+            self.runtime,
+            *(() if "--log-uri" in words else ("--fifo-dir", str(self.containerd.fifos))),
+        )
         return ["run", *options, *words[:at], IMAGE, self.id, *words[at + 1 :]]
 
     def run(self, *words: str, stdin: bytes = b"") -> Said:
-        return self.rig.ctr(*self.words(*words), stdin=stdin)
+        return self.containerd.ctr(*self.words(*words), stdin=stdin)
 
     def started(self, *words: str) -> "Box":
         """Detached, its task running."""
@@ -324,24 +348,24 @@ class Box:
         return self
 
     def begun(self, *words: str, **ends: int) -> "subprocess.Popen[bytes]":
-        return self.rig.begin(*self.words(*words), **ends)
+        return self.containerd.begin(*self.words(*words), **ends)
 
     def task(self, verb: str, *words: str, stdin: bytes = b"") -> Said:
         """`ctr task VERB OPTIONS ID`."""
-        return self.rig.ctr("task", verb, *words, self.id, stdin=stdin)
+        return self.containerd.ctr("task", verb, *words, self.id, stdin=stdin)
 
     def exec_words(self, exec_id: str, *words: str) -> list[str]:
         """Of `ctr task exec`; options and command as in `words`."""
         at = words.index("--")
-        options = () if "--log-uri" in words else ("--fifo-dir", str(self.rig.fifos))
+        options = () if "--log-uri" in words else ("--fifo-dir", str(self.containerd.fifos))
         return ["task", "exec", *options, "--exec-id", exec_id, *words[:at], self.id, *words[at + 1 :]]
 
     def exec(self, exec_id: str, *words: str, stdin: bytes = b"") -> Said:
-        return self.rig.ctr(*self.exec_words(exec_id, *words), stdin=stdin)
+        return self.containerd.ctr(*self.exec_words(exec_id, *words), stdin=stdin)
 
     def row(self) -> tuple[int, str]:
         """pid and state of the task as `ctr task ls` tells; 0 and nothing without a task."""
-        rows = [line.split() for line in self.rig.wanted("task", "ls").splitlines()]
+        rows = [line.split() for line in self.containerd.wanted("task", "ls").splitlines()]
         return next(((int(row[1]), row[2]) for row in rows if row[0] == self.id), (0, ""))
 
     @property
@@ -364,12 +388,12 @@ class Box:
     def end(self) -> Said:
         """The task is killed and both are removed; what the removal of the task said."""
         said = self.task("rm", "-f")
-        self.rig.wanted("container", "rm", self.id)
+        self.containerd.wanted("container", "rm", self.id)
         return said
 
 
 @contextlib.contextmanager
-def containerd(*, cri: bool = False, programs: pathlib.Path = PROGRAMS_OF_THIS_TREE) -> Iterator[Containerd]:
+def running(*, cri: bool = False, programs: pathlib.Path = PROGRAMS_OF_THIS_TREE) -> Iterator[Containerd]:
     """One that runs and has the images; nothing is left of it."""
     base = pathlib.Path(tempfile.mkdtemp(prefix="exitd-"))
     base.chmod(0o711)  # the root of a user namespace comes through, as it does through /run

@@ -8,8 +8,9 @@ import sys
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from tests.system import oracle, tinyroot
-from tests.system.daemonrig import LIMIT_SECONDS, Daemon, until
+from tests.system.daemons import Daemon
 from tests.system.oracle import SCRIPT, WHEN_TOLD, Subject
+from tests.system.waits import LIMIT_SECONDS, until
 
 
 def cgroup_of(daemon: Daemon, name: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
-from tests.system.daemonrig import LIMIT_SECONDS, until
-from tests.system.wiretable import Table, plain
+from tests.system.containerd.wiretable import Table, plain
+from tests.system.waits import LIMIT_SECONDS, until
 
 SERVICE = "/containerd.services.events.v1.Events"
 WIRE = Table(

@@ -1,5 +1,5 @@
 """Tasks that live at random in pods and alone, round by round, with a misfortune in many a round; the history of it is
-for `containerdhistory` to judge."""
+for `history` to judge."""
 
 import contextlib
 import random
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from tests.system.containerdhistory import Call, Doomed, History, Row, Struck, Told, Who
-from tests.system.containerdrig import Containerd
-from tests.system.containerdtap import Tap, event
-from tests.system.containerdtasks import Pending, Program, Tasks
-from tests.system.daemonrig import Daemon, until
-from tests.system.gates import stopped
-from tests.system.shimrig import end_process
+from tests.system.containerd.history import Call, Doomed, History, Row, Struck, Told, Who
+from tests.system.containerd.server import Containerd
+from tests.system.containerd.tap import Tap, event
+from tests.system.containerd.tasks import Pending, Program, Tasks
+from tests.system.daemons import Daemon
+from tests.system.processes import end_process, stopped
+from tests.system.waits import until
 
 KILL, TERM = 9, 15
 MOMENT_SECONDS, STOP_SECONDS = 0.15, 1.2  # at most: until a misfortune comes, and how long exitd stands still
@@ -67,12 +67,12 @@ class Life:
 class Chance:
     """`shim`: the runtime that the tap has made."""
 
-    def __init__(self, rig: Containerd, tap: Tap, seed: int) -> None:
-        self.rig, self.tap, self.pick = rig, tap, random.Random(seed)
-        self.daemon: Daemon = rig.with_exitd()
-        self.client, self.recorder = Tasks(rig), rig.events()
+    def __init__(self, containerd: Containerd, tap: Tap, seed: int) -> None:
+        self.containerd, self.tap, self.pick = containerd, tap, random.Random(seed)
+        self.daemon: Daemon = containerd.with_exitd()
+        self.client, self.recorder = Tasks(containerd), containerd.events()
         self.lives = [
-            Life(Program.make(rig, str(tap.shim), group and f"{group}-{seed}", number))
+            Life(Program.make(containerd, str(tap.shim), group and f"{group}-{seed}", number))
             for number, group in enumerate(GROUPS)
         ]
         for life in self.lives:
@@ -241,9 +241,9 @@ class Chance:
         begun, tasks = time.time(), frozenset(life.program.id for life in victims)
         match what:
             case "containerd":
-                self.rig.restart()
+                self.containerd.restart()
                 self.close()
-                self.client, self.recorder = Tasks(self.rig), self.rig.events()
+                self.client, self.recorder = Tasks(self.containerd), self.containerd.events()
             case "relay" if victims:
                 for pid in self._relays({life.program.group for life in victims}):
                     end_process(pid)
@@ -332,7 +332,7 @@ class Chance:
     def _relays(self, groups: set[str]) -> list[int]:
         """Each was begun for one of its tasks, perhaps one that has gone."""
         ids = [life.program.id for life in self.lives if life.program.group in groups]
-        return [pid for id in ids for pid in self.rig.shims(id)]
+        return [pid for id in ids for pid in self.containerd.shims(id)]
 
     def _shim_of(self, life: Life) -> int:
         with self.daemon.client() as client:
@@ -345,7 +345,7 @@ class Chance:
         ids = {life.program.id for life in self.lives}
         with self.daemon.client() as client:
             for row in client.exits(pb.ExitsRequest()):
-                if row.namespace == self.rig.namespace and row.name in ids:
+                if row.namespace == self.containerd.namespace and row.name in ids:
                     number = {"exited": row.code, "signaled": 128 + row.signal}.get(row.kind)
                     who = Who(row.name) if not row.exec_id else execs.get((row.name, row.init.pid))
                     if who is not None:  # else containerd was never told of it
@@ -353,10 +353,10 @@ class Chance:
 
 
 @contextlib.contextmanager
-def chance(rig: Containerd, seed: int) -> Iterator[Chance]:
+def chance(containerd: Containerd, seed: int) -> Iterator[Chance]:
     """Whatever goes wrong in the block is told with all that was before."""
-    with Tap(rig.base / f"tap-{seed}", f"{rig.address}.ttrpc") as tap:
-        made = Chance(rig, tap, seed)
+    with Tap(containerd.base / f"tap-{seed}", f"{containerd.address}.ttrpc") as tap:
+        made = Chance(containerd, tap, seed)
         try:
             yield made
         except Exception as error:

@@ -1,131 +1,23 @@
 """A keeper, a shim and a real runc without the daemon: what the daemon does to them, call by call, with an oracle."""
 
 import contextlib
-import functools
 import itertools
 import os
 import pathlib
-import select
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shim import fields, journal, launch, native, plan, programs, record
+from shim import fields, journal, launch, plan, programs, record
 from tests.system import tinyroot
+from tests.system.processes import cgroup_directories, empty_cgroup, end_process, open_files, processes_of
+from tests.system.waits import LIMIT_SECONDS, wait_readable
 
-LIMIT_SECONDS = 20.0
 NUMBERS = itertools.count()
-
-
-def wait_readable(fd: int, seconds: float = LIMIT_SECONDS) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
-def before_the_end(pidfd: int, look: Callable[[], bool]) -> bool:
-    """True once `look` is; False when this process has ended before, or that takes too long."""
-    deadline, pause = time.monotonic() + LIMIT_SECONDS, 0.005
-    while not look():
-        if time.monotonic() > deadline or wait_readable(pidfd, pause):
-            return False
-        pause = min(pause * 1.3, 0.02)
-    return True
-
-
-def wait_state(pid: int, pidfd: int, states: str) -> bool:
-    """True once the process is in one of these states (proc(5)), False when it has gone or takes too long."""
-    return before_the_end(pidfd, lambda: not wait_readable(pidfd, 0) and native.process_stat(pid)[0] in states)
-
-
-def wait_gone(pid: int, meanwhile_pidfd: int) -> bool:
-    """True once nothing is left of the process, not even a zombie; False when that takes too long, or when the process
-    of `meanwhile_pidfd` has ended before."""
-    return before_the_end(meanwhile_pidfd, lambda: not os.path.exists(f"/proc/{pid}"))
-
-
-@functools.cache
-def kernel_tells() -> bool:
-    """Whether a pidfd says how a process has ended that another has reaped: Linux 6.15."""
-    pid = os.fork()
-    if not pid:
-        os._exit(43)
-    pidfd = os.pidfd_open(pid)
-    os.waitpid(pid, 0)
-    try:
-        return native.pidfd_exit_status(pidfd) is not None
-    except OSError:
-        return False
-    finally:
-        os.close(pidfd)
-
-
-def open_files(pid: int | str = "self") -> dict[int, str]:
-    """Descriptor numbers and what they lead to."""
-    links = {}
-    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            links[int(entry.name)] = os.readlink(entry)
-    return links
-
-
-def cgroup_directories(cgroup: str) -> list[pathlib.Path]:
-    """What there is of a cgroup, in every hierarchy of either version."""
-    mounts = [line.split() for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
-    points = [words[4] for words in mounts if words[words.index("-") + 1] in ("cgroup", "cgroup2")]
-    return [path for point in points if (path := pathlib.Path(point + cgroup)).exists()]
-
-
-def cgroup_pids(cgroup: str) -> set[int]:
-    """Of all below it, too. Who clears one away meanwhile is no trouble: ENOENT, or ENODEV where it was open."""
-    found: set[int] = set()
-    for path in _cgroups_below(cgroup):
-        with contextlib.suppress(OSError):
-            found |= set(map(int, (path / "cgroup.procs").read_text().split()))
-    return found
-
-
-def _cgroups_below(cgroup: str) -> list[pathlib.Path]:
-    """The innermost first."""
-    return [pathlib.Path(path) for top in cgroup_directories(cgroup) for path, *_ in os.walk(top, topdown=False)]
-
-
-def end_process(pid: int) -> None:
-    """SIGKILL by pidfd, and wait for the end."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    assert wait_readable(pidfd), f"{pid} does not die"
-    os.close(pidfd)
-
-
-def empty_cgroup(cgroup: str) -> None:
-    """What the daemon does about a run's cgroups after runtime delete, whatever that returned."""
-    for pid in cgroup_pids(cgroup):
-        end_process(pid)
-    for path in _cgroups_below(cgroup):
-        with contextlib.suppress(FileNotFoundError):
-            path.rmdir()
-
-
-def processes_of(state: pathlib.Path) -> list[str]:
-    """Every process that has to do with a state directory: by its command line or its working directory."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
-        # Permission: sandboxed machines hide their own init.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            if str(state) in words or os.readlink(path / "cwd").startswith(str(state)):
-                found.append(f"{path.name}: {words}")
-    return found
 
 
 def left_of(state: pathlib.Path) -> list[str]:
@@ -357,7 +249,7 @@ class Keeper:
 
 
 @dataclass(frozen=True)
-class Rig:
+class Node:
     """A scratch directory, a cgroup, and the keeper that a test works with."""
 
     directory: pathlib.Path
@@ -391,12 +283,12 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rig() -> Iterator[Rig]:
+def node() -> Iterator[Node]:
     """A place for one test, which must leave no process and no cgroup behind and no descriptor open."""
     before = open_files()
     # Not pytest's own directory: the path of a unix socket has 107 bytes.
     directory = pathlib.Path(tempfile.mkdtemp(prefix="exitd-"))
-    made = Rig(directory, f"/exitd-test-{directory.name}")  # no parent, which another rig would remove
+    made = Node(directory, f"/exitd-test-{directory.name}")  # no parent, which another node would remove
     try:
         yield made
         assert left_of(made.state) == []
