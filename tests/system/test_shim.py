@@ -44,37 +44,37 @@ def test_a_code_arrives_as_a_code(node: Node, keeper: Keeper, code: int) -> None
     finish(node, keeper, run)
 
 
-def test_the_runtimes_delete_waits_until_the_end_has_been_reported(rig: Rig, keeper: Keeper) -> None:
-    run = keeper.make("box", rig.bundle("/bin/true"), rest_ms=86_400_000)
+def test_the_runtimes_delete_waits_until_the_end_has_been_reported(node: Node, keeper: Keeper) -> None:
+    run = keeper.make("box", node.bundle("/bin/true"), rest_ms=86_400_000)
     run.start()
-    assert run.ended() and shimrig.wait_readable(run.fifo_fd)
-    assert not shimrig.wait_readable(run.shim_pidfd, 0.2)
+    assert run.ended() and wait_readable(run.fifo_fd)
+    assert not wait_readable(run.shim_pidfd, 0.2)
     assert run.runtime_command("state", "box").returncode == 0
     signal.pidfd_send_signal(run.shim_pidfd, signal.SIGURG)
-    assert shimrig.wait_readable(run.shim_pidfd)
+    assert wait_readable(run.shim_pidfd)
     assert run.runtime_command("state", "box").returncode != 0
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
 
 
-def test_without_a_word_the_runtimes_delete_waits_for_its_limit_alone(rig: Rig, keeper: Keeper) -> None:
-    run = keeper.make("box", rig.bundle("/bin/true"), rest_ms=300)
+def test_without_a_word_the_runtimes_delete_waits_for_its_limit_alone(node: Node, keeper: Keeper) -> None:
+    run = keeper.make("box", node.bundle("/bin/true"), rest_ms=300)
     run.start()
-    assert run.ended() and shimrig.wait_readable(run.shim_pidfd)
+    assert run.ended() and wait_readable(run.shim_pidfd)
     assert run.runtime_command("state", "box").returncode != 0
-    finish(rig, keeper, run)
+    finish(node, keeper, run)
 
 
-def test_a_word_before_the_end_or_amid_the_output_is_kept(rig: Rig, keeper: Keeper) -> None:
+def test_a_word_before_the_end_or_amid_the_output_is_kept(node: Node, keeper: Keeper) -> None:
     """While a child of init's holds its output, the shim is in its loop still."""
     command = ("/bin/sh", "-c", "sleep 1 & echo up; sleep 1000")
-    run = keeper.make("box", rig.bundle(*command, host_pids=True), rest_ms=86_400_000, drain_ms=500)
+    run = keeper.make("box", node.bundle(*command, host_pids=True), rest_ms=86_400_000, drain_ms=500)
     run.start()
     run.wait_output()
     signal.pidfd_send_signal(run.created.pidfd, signal.SIGKILL)
-    assert shimrig.wait_readable(run.fifo_fd)
+    assert wait_readable(run.fifo_fd)
     signal.pidfd_send_signal(run.shim_pidfd, signal.SIGURG)
-    assert shimrig.wait_readable(run.shim_pidfd)
-    finish(rig, keeper, run)
+    assert wait_readable(run.shim_pidfd)
+    finish(node, keeper, run)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, 34, 64])
