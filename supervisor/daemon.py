@@ -58,7 +58,7 @@ from supervisor.model.restart import Backoff
 from supervisor.model.values import Container, Phase, Report, Source
 from supervisor.model.views import Info
 from supervisor.model.watched import Kind, Target
-from supervisor.monitor import kernelword, ownership, probe
+from supervisor.monitor import kernellog, kernelword, ownership, probe
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernellog import KnownKills
@@ -359,6 +359,8 @@ class KernelsCount(SecondWitness):
         return report if inner is None else await self._log.weigh(report, inner, known)
 
     def weigh_at_once(self, container: Container, report: Report, known: KnownKills) -> Report | None:
+        if not kernellog.is_wanted(report, known):
+            return report
         inner = self._inner(container)
         return report if inner is None else self._log.weigh_at_once(report, inner, known)
 

@@ -11,6 +11,7 @@ the effects of the step come after that, in their order. So clients only ever le
 """
 
 from dataclasses import field, replace
+from typing import Any
 
 from shim.frozen import frozen
 from shim.mark import EXITDS_OWN_ID
@@ -370,7 +371,7 @@ def _make_failed(c: Container, error: str, moment: Moment) -> Step:
         gone = replace(c, phase=Phase.REMOVING, error=error)
         return Step(gone, events=failed, effects=(CleanUp(),))
     decision = restart.decide(c, Unknown(error), moment.boot, None, moment.backoff)
-    after = replace(_decided(c, decision), error=error, clean=False, boot_id=moment.boot.boot_id)
+    after = replace(c, error=error, clean=False, boot_id=moment.boot.boot_id, **_decided(decision))
     return Step(after, events=failed, effects=(CleanUp(),))
 
 
@@ -431,13 +432,13 @@ def _without_start(c: Container, report: Report) -> Report:
 
 
 def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
-    ended = replace(ended, report=_without_start(c, ended.report))
-    c = replace(c, started_ns=values.no_later_than(c.started_ns, ended.report.at_ns))
-    exit_ = _exit_of(c, ended)
+    report = _without_start(c, ended.report)
+    started_ns = values.no_later_than(c.started_ns, report.at_ns)
+    exit_ = _exit_of(c, ended, report, started_ns)
     decision, rule = _next(c, exit_, ended.rebooted, moment)
     exit_ = replace(exit_, decision=_word(decision), rule=restart.format_rule(rule) if rule else "")
-    after = replace(_decided(c, decision), exit=exit_, clean=False, boot_id=moment.boot.boot_id)
-    after = replace(after, init=None, shim=None, asked=None)
+    changes: dict[str, Any] = {"exit": exit_, "started_ns": started_ns, "clean": False, "boot_id": moment.boot.boot_id}
+    after = replace(c, **changes, init=None, shim=None, asked=None, **_decided(decision))
     by_rule = {"rule": exit_.rule} if rule else {}
     told = [replace(events(c, moment, "exit", run=str(c.run), **by_rule)[0], exit=exit_)]
     if exit_.oom.kills > c.oom_told:
@@ -465,17 +466,18 @@ def _rebooted(c: Container, moment: Moment) -> Step:
     """Plan a planned restart anew; the policy may also bring back a container that a user had stopped."""
     decision = restart.no_more(c) if c.spec.sandbox else restart.after_reboot(c, moment.boot, moment.backoff)
     boot_id = moment.boot.boot_id if c.spec.task is None else c.boot_id  # a task runs once, and not in this boot
-    after = replace(_decided(c, decision), boot_id=boot_id)
+    after = replace(c, boot_id=boot_id, **_decided(decision))
     return Step(after, effects=(CleanUp(),) if not after.clean else _cleaned(after).effects)
 
 
-def _decided(c: Container, decision: restart.Decision) -> Container:
+def _decided(decision: restart.Decision) -> dict[str, Any]:
+    """Return the fields of the container that it changes."""
     match decision:
         case restart.RestartAt(at, delay_ns, failures):
-            return replace(c, phase=Phase.RESTARTING, restart_at=at, delay_ns=delay_ns, failures=failures)
+            return {"phase": Phase.RESTARTING, "restart_at": at, "delay_ns": delay_ns, "failures": failures}
         case restart.RemoveNow():
-            return replace(c, phase=Phase.REMOVING, restart_at=None)
-    return replace(c, phase=Phase.EXITED, restart_at=None)
+            return {"phase": Phase.REMOVING, "restart_at": None}
+    return {"phase": Phase.EXITED, "restart_at": None}
 
 
 def _word(decision: restart.Decision) -> str:
@@ -492,8 +494,8 @@ def asked_kill(asked: Asked | None) -> bool:
     return asked is not None and asked.signal == SIGKILL
 
 
-def _exit_of(c: Container, ended: Ended) -> Exit:
-    report = ended.report
+def _exit_of(c: Container, ended: Ended, report: Report, started_ns: int | None) -> Exit:
+    """`report` and `started_ns`: as the rules of starts have left them."""
     out_of_memory = report.oom_kills > c.oom_told and not asked_kill(c.asked)
     by_oom = out_of_memory and report.status == Signaled(SIGKILL)
     reason, by = _reason(c, report, by_oom or (out_of_memory and _may_be_sigkill(report)))
@@ -509,7 +511,7 @@ def _exit_of(c: Container, ended: Ended) -> Exit:
         by=by,
         oom=Oom(by_oom, max(report.oom_kills, c.oom_told), ended.limit_bytes),
         at_ns=report.at_ns,
-        started_ns=c.started_ns,
+        started_ns=started_ns,
         init=report.init or c.init,
         at_is_found=report.at_is_found,
         left_behind=ended.left_behind,

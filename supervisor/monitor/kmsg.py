@@ -48,6 +48,7 @@ class KernelLog:
         self._fd = -1
         with contextlib.suppress(OSError):
             self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._is_ours = self._fd >= 0 and has_the_logs_numbers()
         self._warned = False
         self._reader = kernellog.Reader()
         self._kills: deque[kernellog.Kill] = deque(maxlen=KILLS_MAX)
@@ -80,7 +81,8 @@ class KernelLog:
         return self._with_kills(report, inner, known, report.init)
 
     def _with_kills(self, report: Report, inner: str, known: kernellog.KnownKills, init: Process) -> Report:
-        return kernellog.with_kills(report, tuple(self._kills), init, inner, known, began(init))
+        since = began(init) if self._kills else kernellog.Since(0, 0)
+        return kernellog.with_kills(report, tuple(self._kills), init, inner, known, since)
 
     def read(self) -> tuple[kernellog.Kill, ...]:
         """Return all kills known by now. The first call blocks for the length of the log."""
@@ -90,11 +92,10 @@ class KernelLog:
 
     def _read_on(self, most: int) -> bool:
         """Read at most so many records. Return whether there are no more."""
-        is_ours = self._fd >= 0 and has_the_logs_numbers()
-        if not is_ours and not self._warned:
+        if not self._is_ours and not self._warned:
             self._warned = True
             log.warning("memory kills are known from counters alone: the kernel's log cannot be read", path=self._path)
-        for _ in range(most if is_ours else 0):
+        for _ in range(most if self._is_ours else 0):
             try:
                 record = os.read(self._fd, RECORD_BYTES)
             except BrokenPipeError:  # records were overwritten before they were read; the next one exists
@@ -105,7 +106,7 @@ class KernelLog:
                 return True
             if (kill := self._reader.read(record)) is not None:
                 self._kills.append(kill)
-        return not is_ours
+        return not self._is_ours
 
     def close(self) -> None:
         self._thread.shutdown()

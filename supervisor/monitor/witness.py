@@ -295,8 +295,8 @@ class Watch(ShimWatch):
             return
         self.reported, self.verdict = True, verdict
         self.shim_is_stuck = verdict.source is Source.ZOMBIE
-        self._stop_watching_init()
         self.senses.on_exit(self.key, verdict)
+        asyncio.get_running_loop().call_soon(self._stop_watching_init)  # clients do not wait for that
 
     async def beginning(self, *, patient: bool = True) -> Beginning:
         """Return whether init has executed the program. `patient`: wait until it has, or has ended, for BEGINS_SECONDS

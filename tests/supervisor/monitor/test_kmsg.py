@@ -107,12 +107,34 @@ async def test_without_a_log_a_report_stays_as_it_is() -> None:
 
 
 @in_loop
-async def test_in_a_pid_namespace_the_numbers_of_the_log_are_others(
+async def test_in_a_pid_namespace_the_numbers_of_the_log_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kmsg, "FIRST_PID_NAMESPACE", 1)
+    with opened() as kernel:
+        kernel.kills()
+        assert (await kernel.log.weigh(UNCOUNTED, INNER, KnownKills())).oom_kills == 0
+
+
+@in_loop
+async def test_what_has_come_since_is_weighed_at_once_as_by_the_thread(kernel: Kernel) -> None:
+    before = kernel.log.weigh_at_once(UNCOUNTED, INNER, KnownKills())
+    assert before == await kernel.log.weigh(UNCOUNTED, INNER, KnownKills())
+    kernel.kills()
+    after = kernel.log.weigh_at_once(UNCOUNTED, INNER, KnownKills())
+    assert after == await kernel.log.weigh(UNCOUNTED, INNER, KnownKills())
+    assert after is not None and after.oom_kills == 1
+
+
+@in_loop
+async def test_a_long_log_is_the_threads_and_so_is_one_that_a_thread_reads(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kmsg, "FIRST_PID_NAMESPACE", 1)
-    kernel.kills()
-    assert (await kernel.log.weigh(UNCOUNTED, INNER, KnownKills())).oom_kills == 0
+    monkeypatch.setattr(kmsg, "FEW_RECORDS", 2)
+    kernel.kills()  # three records
+    assert kernel.log.weigh_at_once(UNCOUNTED, INNER, KnownKills()) is None
+    with kernel.log._reading:
+        assert kernel.log.weigh_at_once(UNCOUNTED, INNER, KnownKills()) is None
+    weighed = kernel.log.weigh_at_once(UNCOUNTED, INNER, KnownKills())
+    assert weighed is not None and weighed.oom_kills == 1
 
 
 def test_the_machines_own_log_is_read_to_its_end() -> None:
