@@ -223,12 +223,19 @@ class Lane:
         self._moved.set()
 
     async def _read(self) -> None:
-        async with contextlib.aclosing(reading(self._events, self.outbox.floor)) as items:
+        async with contextlib.aclosing(reading(self._events, self.outbox.floor, self._take_at_once)) as items:
             async for item in items:
                 while not self.outbox.has_room:
                     self._room.clear()
                     await self._room.wait()
                 self._take(item)
+
+    def _take_at_once(self, event: Event) -> bool:
+        """Take an event in the moment of its publication: containerd's clients wait for it."""
+        if not self.outbox.has_room:
+            return False
+        self._take(event)
+        return True
 
     def _take(self, item: Event | int) -> None:
         self._moved.set()
@@ -362,11 +369,14 @@ class Publisher:
                     self.noted.note("", self._looked)
 
 
-async def reading(events: EventLog, seq: int) -> AsyncGenerator[Event | int, None]:
-    """Yield the log behind `seq`, without an end: events, and numbers up to which there are no others."""
+async def reading(
+    events: EventLog, seq: int, at_once: Callable[[Event], bool] | None = None
+) -> AsyncGenerator[Event | int, None]:
+    """Yield the log behind `seq`, without an end: events, and numbers up to which there are no others. `at_once`: as
+    for `EventLog.subscribe`."""
     while True:
         try:
-            async with contextlib.aclosing(await events.subscribe(seq + 1)) as items:
+            async with contextlib.aclosing(await events.subscribe(seq + 1, at_once=at_once)) as items:
                 async for item in items:
                     match item:
                         case Event():

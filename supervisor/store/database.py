@@ -39,6 +39,7 @@ from supervisor.system import threads
 T = TypeVar("T")
 PAGE = 1000
 CHUNK = 1000  # rows deleted, or pages returned, in one transaction of a compaction, so that commits get in between
+VOID_KEPT = 10_000  # behind the newest event, void numbers are of interest to nobody
 DAY_NS = 24 * 3600 * 10**9
 EXIT = "container, run, exec, at_ns, body"  # the columns of a ledger row
 
@@ -80,7 +81,7 @@ class Store:
         with undone_on_failure(connection.close):
             self._telling = telling.opened(path, connection, slow_seconds)
         self._writer = Writer(path, connection, lock_seconds, room_bytes)
-        self._void = set[int]()
+        self._void = list[range]()
         self._reader: sqlite3.Connection | None = None
         self._reading = threads.pool(1, "exitd-store-read")
         self._oldest, self._last = self._reading.submit(self._first_look).result()
@@ -101,7 +102,7 @@ class Store:
 
     def is_void(self, seq: int) -> bool:
         """Return whether this number was given to an event that could not be stored. No other event gets it."""
-        return seq in self._void
+        return any(seq in numbers for numbers in self._void)
 
     async def commit(self, change: Transaction, *, patient: bool = False) -> tuple[Event, ...]:
         """Store the transaction. Return its events, numbered, once they are durable (except for `ahead`).
@@ -135,9 +136,19 @@ class Store:
         if future.cancelled():
             return
         if future.exception() is not None:
-            self._void.update(event.seq for event in change.events)
+            self._note_void(change.events)
         elif not change.ahead:
             self._telling.flushed(block, self._writer.flush_seconds)
+
+    def _note_void(self, events: tuple[Event, ...]) -> None:
+        """Numbers of one transaction follow each other, and so do those of its repetitions as a rule."""
+        if not events:
+            return
+        numbers = range(events[0].seq, events[-1].seq + 1)
+        if self._void and self._void[-1].stop == numbers.start:
+            self._void[-1] = range(self._void[-1].start, numbers.stop)
+        else:
+            self._void = [each for each in self._void if each.stop > self._last - VOID_KEPT] + [numbers]
 
     # -- ends that are reported before the database has them
 
@@ -156,7 +167,7 @@ class Store:
         told = tuple(event for end, _ in ends for event in end.events)
         if self._telling.write(ends):
             return told
-        self._void.update(event.seq for event in told)  # the block may be in the file, and has these numbers
+        self._note_void(told)  # the block may be in the file, and has these numbers
         return None
 
     def store_told(self) -> asyncio.Future[None]:

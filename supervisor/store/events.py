@@ -12,7 +12,7 @@ it, and readers pass over it.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 
 from shim.frozen import frozen, mutable
 from supervisor.model.errors import BadRequest, Compacted, StoreFailed
@@ -82,6 +82,7 @@ class EventLog:
         self._idle_seconds = idle_seconds
         self._gap_seconds = gap_seconds
         self._wakes: set[asyncio.Event] = set()
+        self._at_head: dict[asyncio.Event, tuple[_Cursor, Callable[[Event], bool]]] = {}  # eager readers that wait
         self._ticks = 0
         self._ticker: asyncio.TimerHandle | None = None
         self._gap_filler: asyncio.Task[None] | None = None
@@ -105,14 +106,32 @@ class EventLog:
         """Publish numbered events, as `Store.commit` returned them. They may come early or repeatedly."""
         self._held.update((event.seq, event) for event in events if event.seq > self._last)
         before = self._last
-        while (event := self._held.pop(self._last + 1, None)) is not None or self._store.is_void(self._last + 1):
-            self._last += 1
-            self._ring[self._last % len(self._ring)] = event
+        while (event := self._held.pop(self._next_number(), None)) is not None:
+            previous, self._last = self._last, event.seq
+            for number in range(previous + 1, event.seq):
+                self._ring[number % len(self._ring)] = None
+            self._ring[event.seq % len(self._ring)] = event
+            self._give(event, previous)
         self._ring_first = max(self._ring_first, self._last - len(self._ring))
         if self._last > before:
             self._wake_all()
         if self._held:
             self._watch_gap()
+
+    def _next_number(self) -> int:
+        """The number of the next event. Nobody learns of a void number before there is an event behind it: the next
+        daemon gives the newest ones again if no event does."""
+        number = self._last + 1
+        while self._store.is_void(number):
+            number += 1
+        return number
+
+    def _give(self, event: Event, previous: int) -> None:
+        """Give an event to the eager readers that have all up to the one before it. One that does not take it reads it
+        later."""
+        for cursor, take in [*self._at_head.values()]:
+            if cursor.seq == previous and take(event):
+                cursor.seq = cursor.told = event.seq
 
     async def subscribe(
         self,
@@ -122,17 +141,20 @@ class EventLog:
         since_ns: int | None = None,
         until_ns: int | None = None,
         follow: bool = True,
+        at_once: Callable[[Event], bool] | None = None,
     ) -> AsyncGenerator[Item, None]:
         """Yield events from `from_seq` on (0: the oldest one stored), or from the time `since_ns` on, or from now on.
 
         Without `follow` it ends at the newest event of this moment, and begins at the oldest unless a beginning is
-        given. With `until_ns` it ends at that wall time. Raises Compacted (metadata: oldest, newest) when the events
-        are no longer stored, BadRequest.
+        given. With `until_ns` it ends at that wall time. `at_once` is for readers of everything: while the reader waits
+        at the end of the log, it is called with each event in the moment of its publication. It does not raise, and
+        returns False for an event that is to be yielded later. Raises Compacted (metadata: oldest, newest) when the
+        events are no longer stored, BadRequest.
         """
         newest = self._last
         cursor = await self._beginning(from_seq, since_ns, newest if follow else self._store.oldest_seq() - 1)
         wanted = WantedEvents(filter, since_ns, until_ns, end=None if follow else newest)
-        return self._read(_Cursor(cursor, cursor), wanted)
+        return self._read(_Cursor(cursor, cursor), wanted, at_once)
 
     def close(self) -> None:
         """End every subscription once it has received what is published."""
@@ -162,7 +184,9 @@ class EventLog:
             raise BadRequest(text, **limits)
         return from_seq - 1
 
-    async def _read(self, cursor: _Cursor, wanted: WantedEvents) -> AsyncGenerator[Item, None]:
+    async def _read(
+        self, cursor: _Cursor, wanted: WantedEvents, at_once: Callable[[Event], bool] | None
+    ) -> AsyncGenerator[Item, None]:
         wake = asyncio.Event()
         self._join(wake)
         timer = self._wake_at(wanted.until_ns, wake)
@@ -180,13 +204,17 @@ class EventLog:
                 if ticks != self._ticks:  # a whole interval without an item
                     ticks, cursor.told = self._ticks, cursor.seq
                     yield Bookmark(cursor.seq)
+                if at_once is not None:
+                    self._at_head[wake] = cursor, at_once
                 await wake.wait()
+                self._at_head.pop(wake, None)
             if cursor.seq > cursor.told:
                 yield Bookmark(cursor.seq)
         finally:
             if timer is not None:
                 timer.cancel()
             self._wakes.discard(wake)
+            self._at_head.pop(wake, None)
 
     async def _catch_up(self, cursor: _Cursor, wanted: WantedEvents) -> AsyncGenerator[Item, None]:
         """Yield the published events beyond the cursor. The cursor moves before the item is yielded."""

@@ -8,8 +8,9 @@ import pytest
 from supervisor.model import filters
 from supervisor.model.errors import BadRequest, Compacted
 from supervisor.model.values import Event
-from supervisor.store.database import Keep, Store, Transaction
+from supervisor.store.database import AlreadyStored, Keep, Store, Transaction
 from supervisor.store.events import Bookmark, EventLog, Item, Lost
+from tests.supervisor.stored import ended
 
 FOREVER = Keep(events=10**9, events_age_ns=10**18, exits=10**9, exits_age_ns=10**18)
 ONLY_B = filters.parse(("id=b",), filters.EVENT_KEYS)
@@ -331,5 +332,83 @@ def test_a_reader_that_does_not_read_holds_nothing_back(path: Path) -> None:
                 await world.happens("x" * 100)
             assert seqs(await take(quick, 2000)) == list(range(1, 2001))
             assert seqs(await take(lazy, 2000)) == list(range(1, 2001))
+
+    asyncio.run(main())
+
+
+async def fails(world: World, count: int) -> None:
+    """So many transactions, of an event each, whose exit the ledger has."""
+    for _ in range(count):
+        with pytest.raises(AlreadyStored):
+            await world.store.commit(Transaction(exits=(ended("c"),), events=(Event("exit", "c", "c", "default", 1),)))
+
+
+def test_a_number_whose_event_was_not_stored_is_no_gap_and_nothing_lost(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path, ring=4) as world:
+            await world.store.commit(Transaction(exits=(ended("c"),)))
+            stream = await world.log.subscribe()
+            await world.happens("a")
+            await fails(world, 3)
+            await world.happens("b")
+            await fails(world, 2)
+            await world.happens("cd")
+            assert seqs(await take(stream, 4)) == [1, 5, 8, 9]
+            behind = await world.log.subscribe(0, follow=False)
+            assert seqs(await rest(behind)) == [1, 5, 8, 9]
+            await world.happens("efghi")  # the ring has no longer all of them
+            assert seqs(await rest(await world.log.subscribe(2, follow=False))) == [5, 8, 9, 10, 11, 12, 13, 14]
+
+    asyncio.run(main())
+
+
+def test_nobody_learns_of_a_void_number_before_there_is_an_event_behind_it(path: Path) -> None:
+    """The next daemon may give it."""
+
+    async def main() -> None:
+        async with opened(path, idle_seconds=0.02) as world:
+            await world.store.commit(Transaction(exits=(ended("c"),)))
+            stream = await world.log.subscribe()
+            await world.happens("a")
+            await fails(world, 3)
+            world.log.publish(())
+            assert seqs(await take(stream, 2)) == [1, Bookmark(1)]
+            assert world.log.last_seq == 1
+        async with opened(path) as world:
+            assert seqs(list(await world.happens("b"))) == [2]
+
+    asyncio.run(main())
+
+
+def test_an_eager_reader_gets_an_event_in_the_moment_of_its_publication(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as world:
+            given: list[int] = []
+            takes = True
+
+            def take_it(event: Event) -> bool:
+                if takes:
+                    given.append(event.seq)
+                return takes
+
+            await world.happens("ab")
+            stream = await world.log.subscribe(1, at_once=take_it)
+            assert seqs(await take(stream, 2)) == [1, 2]  # what there was is yielded
+            waiting = asyncio.create_task(anext(stream))
+            await asyncio.sleep(0)
+            await world.store.commit(Transaction(exits=(ended("c"),)))
+            await fails(world, 1)
+            events = await world.stored("cd")
+            world.log.publish(events)
+            assert given == [4, 5] and not waiting.done()
+            takes = False
+            await world.happens("e")
+            assert (await asyncio.wait_for(waiting, 10)).seq == 6  # type: ignore[union-attr]
+            takes = True
+            await world.happens("f")  # nobody waits: it is read
+            assert seqs(await take(stream, 1)) == [7] and given == [4, 5]
+            await stream.aclose()
+            await world.happens("g")
+            assert given == [4, 5]
 
     asyncio.run(main())
