@@ -23,7 +23,7 @@ from supervisor.containerd.tasks import TaskLook
 from supervisor.engine.node import Node
 from supervisor.model.errors import Busy, CannotStart, ExitdError, NoSuchContainer, TimedOut
 from supervisor.model.taskfacts import CLEANED_UP
-from supervisor.model.values import UNKNOWN_NUMBER, By, Container
+from supervisor.model.values import By, Container
 from supervisor.store.codec import TOMBSTONE_OF
 from supervisor.system.background import insist
 from supervisor.system.inotify import IN_MOVED_TO, Inotify
@@ -183,7 +183,7 @@ class Ends:
         found = await self._node.store.tombstones(TOMBSTONE_OF, namespace, id, "")
         if found:
             return tasks.of_tombstone(found[0])
-        return TaskLook(tasks.STOPPED, 0, UNKNOWN_NUMBER, self._node.clock.now_ns())
+        return tasks.unknown(self._node.clock.now_ns())
 
     async def _end_rebooted(self, container_id: str) -> None:
         """End a task of another boot, of which containerd knows nothing and whose deletion it will not ask for."""

@@ -203,7 +203,15 @@ class TaskService:
                 raise
         c = now or c
         await self._gone(c)
-        return look(c)
+        return await self._end_of(c)
+
+    async def _end_of(self, c: Container) -> TaskLook:
+        """Describe how a task that is gone has ended. `c`: as it was seen last, perhaps before its end; one that was
+        never made has none, and no code either."""
+        if c.exit is not None and c.exit.key.run == c.run:
+            return look(c)
+        stored = await self._node.store.last_exit(c.id, c.run)
+        return tasks.ended(look(c).pid, stored) if stored is not None else tasks.unknown(self._node.clock.now_ns())
 
     async def _gone(self, c: Container) -> None:
         await self._node.containers.until(c.id, lambda now: now is None, GONE_SECONDS, "its removal")

@@ -13,7 +13,7 @@ from shim.frozen import frozen
 from supervisor.model.errors import Code, ExitdError, WrongState, code_of
 from supervisor.model.execs import Exec, ExecPhase
 from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
-from supervisor.model.values import Container, Exit, Phase, Unknown, fold
+from supervisor.model.values import UNKNOWN_NUMBER, Container, Exit, Phase, Unknown, fold
 from supervisor.ttrpc.faults import CallFailed
 
 REBOOTED = Unknown("host-rebooted")
@@ -94,6 +94,11 @@ def look_at_exec(fact: TaskExec, running: Exec | None, exit: Exit | None) -> Tas
     if not fact.run_as or fact.error or running is None or running.phase is not ExecPhase.RUNNING:
         return TaskLook(CREATED, 0)
     return TaskLook(RUNNING, running.init.pid if running.init is not None else 0)
+
+
+def unknown(now_ns: int) -> TaskLook:
+    """Describe a process of whose end nothing is known."""
+    return TaskLook(STOPPED, 0, UNKNOWN_NUMBER, now_ns)
 
 
 def ended(pid: int, exit: Exit) -> TaskLook:

@@ -1,0 +1,53 @@
+"""What is said of the end of a task that is removed: what is stored, or that nothing is known."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from supervisor.containerd import making
+from supervisor.containerd.service import TaskService
+from supervisor.containerd.tasks import STOPPED, TaskLook
+from supervisor.model.errors import RuntimeFailed
+from supervisor.model.lifecycle import RemoveAsked
+from supervisor.model.taskfacts import Task
+from supervisor.model.values import UNKNOWN_NUMBER, By, Exited, Phase, Spec
+from tests.supervisor.fakes import World, in_loop, until, world
+
+
+def service(w: World) -> TaskService:
+    """Of these parts, which are all that a removal asks."""
+    services = SimpleNamespace(containers=None, ending=None)
+    given: Any = SimpleNamespace(runs=w.runs, manager=w.manager, services=services, execs=None, streams=None)
+    given.state, given.asides, given.task_execs = "", making.Asides(), None
+    return TaskService(given)
+
+
+@in_loop
+async def test_a_task_that_was_never_made_has_no_code_when_it_is_given_up_amid_its_clean_up(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.manager.fails["create"] = [RuntimeFailed("no")]
+        gate = w.manager.gates["delete"] = asyncio.Event()
+        c = await w.node.add(Spec(name="web", task=Task(str(tmp_path))))
+        making_it = asyncio.create_task(w.runs.make(c.id))
+        await until(lambda: w.node.containers[c.id].phase is Phase.REMOVING)
+        removing = asyncio.create_task(service(w).remove(w.node.containers[c.id], By(), ""))
+        await asyncio.sleep(0)
+        gate.set()
+        found = await removing
+        await asyncio.wait([making_it])
+        assert making_it.exception() is not None
+        assert (found.status, found.pid, found.code) == (STOPPED, 0, UNKNOWN_NUMBER) and found.at_ns
+
+
+@in_loop
+async def test_a_task_that_has_ended_and_gone_meanwhile_has_the_code_that_is_stored(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        id = await w.running(Spec(name="web", task=Task(str(tmp_path))))
+        as_seen = w.node.containers[id]
+        w.manager.ends(id, status=Exited(7))
+        await until(lambda: w.node.containers[id].clean)
+        await w.node.apply(id, RemoveAsked(By()))
+        await until(lambda: id not in w.node.containers)
+        (exit,) = await w.store.exits()
+        assert await service(w)._end_of(as_seen) == TaskLook(STOPPED, 40, 7, exit.at_ns)
