@@ -27,12 +27,13 @@ PATIENT = "while [ -e {} ]; do sleep 0.01; done; exit 7"  # until the file has g
 
 
 @contextlib.contextmanager
-def on_tmpfs(name: str, options: str) -> Iterator[Daemon]:
+def on_tmpfs(name: str, options: str, *, ring_flush_seconds: float = 0.005) -> Iterator[Daemon]:
     """A daemon whose state (s) or root (r) directory is a file system of its own."""
     with directory() as base:
         (base / name).mkdir(mode=0o700)
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "exitd-test", str(base / name)], check=True)
-        daemon = Daemon(base)
+        (base / "config.toml").write_text(f"[limits]\nring_flush_seconds = {ring_flush_seconds}\n")
+        daemon = Daemon(base, extra=("--config", str(base / "config.toml")))
         try:
             yield daemon.start()
         finally:
@@ -110,7 +111,7 @@ def status(daemon: Daemon) -> int:
 
 
 def test_an_exit_that_cannot_be_stored_is_told_to_nobody_until_it_can(go: pathlib.Path) -> None:
-    with on_tmpfs("r", "size=4m,mode=700") as daemon, daemon.client() as client:
+    with on_tmpfs("r", "size=5m,mode=700", ring_flush_seconds=0) as daemon, daemon.client() as client:
         container = client.start(client.create(patient(go)).id).id
         waiting = client.begin_wait(container)
         assert status(daemon) == SERVING
@@ -134,7 +135,7 @@ def test_an_exit_that_cannot_be_stored_is_told_to_nobody_until_it_can(go: pathli
 
 
 def test_a_daemon_killed_while_it_could_not_store_an_exit_tells_it_once_afterwards(go: pathlib.Path) -> None:
-    with on_tmpfs("r", "size=4m,mode=700") as daemon:
+    with on_tmpfs("r", "size=5m,mode=700", ring_flush_seconds=0) as daemon:
         with daemon.client() as client:
             container = client.start(client.create(patient(go)).id).id
             ballast = fill(daemon.root / "ballast")
@@ -148,6 +149,34 @@ def test_a_daemon_killed_while_it_could_not_store_an_exit_tells_it_once_afterwar
             assert (word(exit_), exit_.source) == ("exited 7", "record")
             assert len(ledger(client, container)) == 1
             assert types(client, container) == ["create", "start", "exit"]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["by the same daemon", "by the next daemon"])
+def test_an_ordinary_exit_is_on_a_full_disk_all_the_same_and_told_at_once(go: pathlib.Path, killed: bool) -> None:
+    """The ring has its room from the beginning; the database takes the exit over when there is space."""
+    with on_tmpfs("r", "size=5m,mode=700", ring_flush_seconds=60) as daemon:
+        with daemon.client() as client:
+            container = client.start(client.create(patient(go)).id).id
+            waiting = client.begin_wait(container)
+            ballast = fill(daemon.root / "ballast")
+            go.rmdir()
+            exit_ = ended(waiting.result(LIMIT_SECONDS))
+            assert (word(exit_), exit_.source) == ("exited 7", "record")
+            until(lambda: status(daemon) == NOT_SERVING, "health")
+            assert ledger(client, container) == [exit_]
+            assert types(client, container) == ["create", "start", "exit"]
+            assert client.inspect(container).exit == exit_
+        if killed:
+            daemon.kill()
+        ballast.unlink()
+        if killed:
+            daemon.start()
+        with daemon.client() as client:
+            until(lambda: status(daemon) == SERVING, "health")
+            assert ledger(client, container) == [exit_]
+            assert types(client, container) == ["create", "start", "exit"]
+            client.remove(container, force=False)
+            assert word(lives.run(client, "true", name="more")[1]) == "exited 0"
 
 
 def test_a_run_directory_deleted_under_a_running_container_costs_nothing(daemon: Daemon, go: pathlib.Path) -> None:
