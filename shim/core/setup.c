@@ -13,6 +13,15 @@
 #include "kernel.h"
 #include "shim.h"
 
+/* A run is begun once. A keeper that stood still starts a shim late, when exitd has long started another, which may have
+ * come to its end: an exec would run a second time. What has been signed can only be adopted. */
+static bool is_signed(int fd)
+{
+	struct stat found;
+
+	return fstat(fd, &found) || found.st_size > 0;
+}
+
 /* The run's lock: whoever holds it is the run's one shim, and exitd gives a run up only while holding it. */
 static int take_lock(struct shim *shim)
 {
@@ -25,7 +34,9 @@ static int take_lock(struct shim *shim)
 	close(low_fd);
 	if (shim->lock_fd < 0)
 		return -errno;
-	return flock(shim->lock_fd, LOCK_EX | LOCK_NB) ? -errno : 0;
+	if (flock(shim->lock_fd, LOCK_EX | LOCK_NB))
+		return -errno;
+	return !shim->adopted && is_signed(shim->lock_fd) ? -EEXIST : 0;
 }
 
 static int read_plan(struct shim *shim)

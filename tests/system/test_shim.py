@@ -1,6 +1,7 @@
 """exitd-shim on a real runc: every kind of end, output to the byte, runtimes that lie, and hosts that are full."""
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
@@ -236,24 +237,48 @@ def test_a_hanging_runtime_is_killed_with_its_process_group_at_its_limit(node: N
     finish(node, keeper, run)
 
 
-def test_a_twin_is_refused_by_the_lock_and_the_first_shim_goes_on(node: Node, keeper: Keeper) -> None:
-    run = keeper.make("box", node.bundle("/bin/sh", "-c", "exit 43"))
-    signed = (run.directory / "lock").read_bytes()
+def another_shim(run: Run) -> launch.Failed:
+    """What the run's shim says when it is begun once more, and ends then."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(LIMIT_SECONDS)
     words = ["sh", "-c", 'cd "$1" && exec "$2" box', "sh", str(run.directory), str(programs.find("exitd-shim"))]
-    pid = os.posix_spawn("/bin/sh", words, {}, file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 3)])
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    status = launch.parse_status(*launch.receive(ours))
-    assert isinstance(status, launch.Failed)
-    assert (code, status.stage, status.errno) == (1, "lock", 11)
+    with ours, theirs:
+        pid = os.posix_spawn("/bin/sh", words, {}, file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 3)])
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status = launch.parse_status(*launch.receive(ours))
+    assert isinstance(status, launch.Failed) and code == 1
+    return status
+
+
+def test_a_twin_is_refused_by_the_lock_and_the_first_shim_goes_on(node: Node, keeper: Keeper) -> None:
+    run = keeper.make("box", node.bundle("/bin/sh", "-c", "exit 43"))
+    signed = (run.directory / "lock").read_bytes()
+    status = another_shim(run)
+    assert (status.stage, status.errno) == ("lock", errno.EAGAIN)
     assert (run.directory / "lock").read_bytes() == signed
-    ours.close()
-    theirs.close()
     run.start()
     assert wait_readable(run.shim_pidfd)
     written = run.record()
     assert written is not None and written.code == 43
+    finish(node, keeper, run)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
+def test_a_twin_that_comes_when_the_first_shim_has_gone_begins_nothing(
+    node: Node, keeper: Keeper, killed: bool
+) -> None:
+    """A keeper that stood still begins a shim late, when exitd has another begun long ago."""
+    run = keeper.make("box", node.bundle("/bin/sh", "-c", "exit 43"))
+    if killed:
+        run.kill_shim()
+    run.start()
+    assert run.ended() and wait_readable(run.shim_pidfd)
+    until(lambda: killed or run.record(), "no record")
+    before = run.record()
+    signed = (run.directory / "lock").read_bytes()
+    status = another_shim(run)
+    assert (status.stage, status.errno) == ("lock", errno.EEXIST)
+    assert (run.record(), (run.directory / "lock").read_bytes()) == (before, signed)
     finish(node, keeper, run)
 
 
