@@ -10,16 +10,20 @@ import time
 import click
 
 from bench.clirows import CLI_ROWS
+from bench.crirows import CRI_ROWS
 from bench.crowdrows import CROWD_ROWS
 from bench.eventrows import EVENT_ROWS
 from bench.figures import document, markdown, table
 from bench.podrows import POD_ROWS
 from bench.rows import ROWS, Bench
+from bench.stormrows import STORM_ROWS
 from bench.streamrows import STREAM_ROWS
 from bench.taskrows import TASK_ROWS
 from supervisor.compare.machine import facts, idle_share, load, memory_place, scratch
 
-ALL_ROWS = {**ROWS, **POD_ROWS, **STREAM_ROWS, **TASK_ROWS, **CROWD_ROWS, **EVENT_ROWS, **CLI_ROWS}
+ALL_ROWS = {
+    **ROWS, **POD_ROWS, **STREAM_ROWS, **TASK_ROWS, **CROWD_ROWS, **STORM_ROWS, **CRI_ROWS, **EVENT_ROWS, **CLI_ROWS
+}  # fmt: skip
 LOOK_SECONDS, QUICK_LOOK_SECONDS = 2.0, 0.1  # how long the cores are watched before a row
 QUIET_SHARE = 0.9  # of the cores idle before a row: below that the row is called `loaded`
 

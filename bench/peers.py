@@ -125,7 +125,7 @@ class Containerd:
         self._scratch = scratch
         self._place = scratch.state_place(place)
         self._server = WayServer(self._place, scratch.root_place(place), environment=environment)
-        self._address = self._server.address
+        self.address = self._server.address
         self._server.start()
         self._events: subprocess.Popen[bytes] | None = None
         if tells:
@@ -165,7 +165,7 @@ class Containerd:
 
     def monitors(self) -> list[int]:
         """The pids of its shims."""
-        wanted = self._address.encode()
+        wanted = self.address.encode()
         return [pid for pid, line in command_lines() if b"containerd-shim-runc-v2" in line[0] and wanted in line]
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class Containerd:
         self._ids.discard(id)
 
     def _command(self, *words: str) -> list[str]:
-        return ["ctr", "--address", self._address, "--namespace", NAMESPACE, *words]
+        return ["ctr", "--address", self.address, "--namespace", NAMESPACE, *words]
 
     def _told(self, id: str) -> None:
         """The exit event's line, with the code in it."""

@@ -86,7 +86,7 @@ class Node(Containerd):
 
     def socket_of(self, id: str) -> str:
         """Where the shim that was started for this task listens."""
-        return f"{SOCKETS}/{hashlib.sha256(f'{self._address}/{NAMESPACE}/{id}'.encode()).hexdigest()}"
+        return f"{SOCKETS}/{hashlib.sha256(f'{self.address}/{NAMESPACE}/{id}'.encode()).hexdigest()}"
 
     def flush_ms(self) -> float:
         """How long exitd's last commit took."""

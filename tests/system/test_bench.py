@@ -7,6 +7,10 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
+from bench.figures import Figure
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 120
 PEERS = frozenset({"podman", "containerd"})
@@ -101,6 +105,49 @@ def test_an_end_among_execs_is_measured_of_exitd_and_of_containerds_own_shim(tmp
     figures: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["figures"]
     assert {each["who"]: each["goal"] for each in figures} == {"exitd: API": 1000, "exitd": 1000, "containerd": None}
     assert all("0 exits not told" in each["note"] for each in figures if each["goal"])
+
+
+def test_a_storm_of_ends_is_measured_of_exitds_api_and_of_containerds_own_shim(tmp_path: pathlib.Path) -> None:
+    bench(tmp_path, "storm")
+    figures: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["figures"]
+    goals = {(each["what"], each["who"]): each["goal"] for each in figures}
+    few, many = (f"{count} inits killed at once until the" for count in (3, 6))
+    ours, theirs = "exitd: API", "containerd"
+    assert goals == {
+        **{(f"{few} first exit is told", ours): 10, (f"{few} first exit is told", theirs): None},
+        **{(f"{few} last exit is told", ours): 45, (f"{few} last exit is told", theirs): None},
+        **{(f"{many} {which} exit is told", who): None for which in ("first", "last") for who in (ours, theirs)},
+        (f"{few} last exit is told, over containerd's shim", ours): None,
+        (f"{many} last exit is told, over containerd's shim", ours): 0.8,
+    }
+    medians = {(each["what"], each["who"]): each["median"] for each in figures}
+    for crowd in (few, many):
+        for who in (ours, theirs):
+            assert 0 < medians[f"{crowd} first exit is told", who] <= medians[f"{crowd} last exit is told", who]
+
+
+def test_an_end_until_the_next_start_is_measured_through_the_cri_of_both_runtimes(tmp_path: pathlib.Path) -> None:
+    said = bench(tmp_path, "exit-restart").stderr
+    figures: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["figures"]
+    busy = [each for each in figures if each["load"].startswith("load 1")]
+    for half, goal in ((figures[:3], None), (busy, 1.1)):
+        measured = [(each["who"], each["unit"], each["goal"]) for each in half]
+        assert measured == [("exitd", "ms", None), ("containerd", "ms", None), ("exitd", "x", goal)]
+    assert all(value > 0 for each in figures for value in each["values"])
+    assert "something is still mounted" not in said
+
+
+def test_another_exit_while_waits_are_pending_is_measured(tmp_path: pathlib.Path) -> None:
+    bench(tmp_path, "waits")
+    figures: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["figures"]
+    goals = {each["what"]: (each["unit"], each["goal"]) for each in figures}
+    assert goals["500 Waits pending: another exit until its Wait"] == ("ms", 2.0)
+
+
+@pytest.mark.parametrize(("load", "met"), [("quiet", False), ("load 25", False), ("busy", None), ("loaded", None)])
+def test_a_missed_goal_is_left_open_under_a_load_that_it_is_not_meant_for(load: str, met: bool | None) -> None:
+    assert Figure("row", "what", "exitd", load, "ms", (2.0,), goal=1.0).met is met
+    assert Figure("row", "what", "exitd", load, "ms", (0.5,), goal=1.0).met is True
 
 
 def test_process_events_are_measured_at_the_rate_that_was_reached(tmp_path: pathlib.Path) -> None:

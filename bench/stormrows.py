@@ -1,0 +1,165 @@
+"""Many inits that are killed in one moment, and when the first and the last of their exits is told."""
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bench.figures import EXITD
+from bench.ours import TREE
+from bench.peers import Containerd
+from bench.rows import Bench, settle
+from bench.tasks import Node
+from supervisor.compare.harness import few_at_once, in_turns
+from supervisor.compare.machine import LIMIT_SECONDS, until, wait_readable
+from supervisor.compare.way import WayContainer
+
+FIRST_GOAL_MS, LAST_GOAL_MS = 10.0, 45.0  # of the smaller storm
+QUOTIENT_GOAL = 0.8  # of the larger one
+HIGHEST = -20  # the priority, nice(1)
+
+
+class Way(Protocol):
+    """Who runs the containers, and where the client asks for their ends."""
+
+    name: str
+    client: str  # what bench.storm calls it
+    socket: str
+
+    def start(self, id: str) -> WayContainer: ...
+    def is_asked(self, count: int) -> bool:
+        """So many ends are waited for, by the word of who is asked."""
+
+    def clean(self, container: WayContainer) -> None: ...
+
+
+class ByApi:
+    """exitd's own API: a Wait over ttrpc for each."""
+
+    name, client = f"{EXITD}: API", EXITD
+
+    def __init__(self, node: Node) -> None:
+        self._node, self.socket = node, f"{node.daemon.state}/exitd.ttrpc"
+
+    def start(self, id: str) -> WayContainer:
+        return self._node.daemon.start_one(self._node.client)
+
+    def is_asked(self, count: int) -> bool:
+        return int(self._node.client.info().settings["waiters"]) == count
+
+    def clean(self, container: WayContainer) -> None:
+        container.close()
+        self._node.client.remove(container.id, force=True)
+
+
+class ByContainerd:
+    """containerd's own shim: a subscriber of its events."""
+
+    name = client = Containerd.name
+
+    def __init__(self, node: Node) -> None:
+        self._node, self.socket = node, node.address
+
+    def start(self, id: str) -> WayContainer:
+        return self._node.run_one(self.name, id)
+
+    def is_asked(self, count: int) -> bool:
+        return True  # the client says that it is asked once its subscription has brought an event
+
+    def clean(self, container: WayContainer) -> None:
+        self._node.end_one(container)
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """Milliseconds, all but the client's processor time from the first kill on."""
+
+    first: float
+    last: float
+    killed: float  # the last kill has returned
+    used: float  # by the client
+
+
+def storm(bench: Bench) -> None:
+    """A few tens of inits, and hundreds."""
+    if not bench.has(Containerd.name):
+        return
+    node = bench.shared(Node)
+    ways: dict[str, Way] = {way.name: way for way in (ByApi(node), ByContainerd(node))}
+    few, many = bench.count(50, 3), bench.count(500, 6)
+    for count, rounds in ((few, bench.count(5, 1)), (many, bench.count(3, 1))):
+        took = in_turns(list(ways), rounds, lambda who: _storm(bench, ways[who], count), warm_up=0)  # noqa: B023  # used at once
+        goals = (FIRST_GOAL_MS, LAST_GOAL_MS) if count == few else (None, None)
+        for who, storms in took.items():
+            mine = goals if who == ByApi.name else (None, None)
+            killed, used = _median(storms, "killed"), _median(storms, "used")
+            note = f"all killed after {killed:.1f}, the client's processor time {used:.0f}"
+            for which, goal in zip(("first", "last"), mine, strict=True):
+                what = f"{count} inits killed at once until the {which} exit is told"
+                values = [float(getattr(each, which)) for each in storms]
+                bench.add("storm", what, who, "ms", values, goal=goal, note=note)
+        pairs = zip(took[ByApi.name], took[ByContainerd.name], strict=True)
+        what = f"{count} inits killed at once until the last exit is told, over containerd's shim"
+        goal = QUOTIENT_GOAL if count == many else None
+        bench.add("storm", what, ByApi.name, "x", [ours.last / theirs.last for ours, theirs in pairs], goal=goal)
+
+
+def _median(storms: Sequence[Storm], name: str) -> float:
+    return statistics.median(float(getattr(each, name)) for each in storms)
+
+
+def _storm(bench: Bench, way: Way, count: int) -> Storm:
+    """All of them made, waited for, killed, told and removed."""
+    containers = few_at_once(way.start, [bench.id() for _ in range(count)])
+    with _client(way, [each.id for each in containers]) as client:
+        until(lambda: way.is_asked(count), f"{count} pending Waits", step=0.05)
+        settle()
+        pidfds = [each.pidfd for each in containers]
+        with _first_of_all():
+            begun = time.monotonic()
+            for pidfd in pidfds:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            killed = time.monotonic()
+        out, _ = client.communicate(timeout=2 * LIMIT_SECONDS)
+    told = json.loads(out.splitlines()[-1])
+    if told["answered"] != count or told["wrong"]:
+        raise RuntimeError(f"{way.name}: of {count} ends: {told}")
+    few_at_once(way.clean, containers)
+    first, last = ((told[name] - begun) * 1000 for name in ("first", "last"))
+    return Storm(first, last, (killed - begun) * 1000, told["used_ms"])
+
+
+@contextlib.contextmanager
+def _first_of_all() -> Iterator[None]:
+    """This thread (on Linux setpriority(2) is for one) before everybody else: those who notice the first ends would run
+    between two kills, and the moment would last as long as they do."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, HIGHEST)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+@contextlib.contextmanager
+def _client(way: Way, ids: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    """One that has asked for all; gone after the block."""
+    command = [sys.executable, "-m", "bench.storm", way.client, way.socket, *ids]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TREE, bufsize=1) as client:
+        assert client.stdout is not None
+        try:
+            wait_readable(client.stdout.fileno(), "the client's `asked`")
+            client.stdout.readline()
+            yield client
+        finally:
+            client.kill()
+
+
+STORM_ROWS = {"storm": storm}
