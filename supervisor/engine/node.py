@@ -115,6 +115,7 @@ def _told(before: Container, step: Step) -> tuple[Container, Container, Exit, tu
 
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
 ANSWER_SECONDS = 0.004  # after ends have been shown, until the rest of the work with them begins
+STORM_SECONDS = 0.25  # that it waits for others that end now, at most; shims wait for twice as long
 END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
 
 
@@ -149,6 +150,7 @@ class Node:
         self._turns: dict[str, asyncio.Lock] = {}
         self._told: dict[str, asyncio.Event] = {}  # ends that only the ring has, by container; set once they are stored
         self._after_ends: list[tuple[str, lifecycle.Effect]] = []
+        self._ends_told = 0
         self._is_told_queued = True  # whether the store has been given all of them
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.background = Background()
@@ -216,19 +218,25 @@ class Node:
         told = self.store.tell([_told(before, step) for before, step in steps])
         if told is None:
             return False
+        self._ends_told += len(steps)
+        self._is_told_queued = False
         for before, step in steps:
             self._told[before.id] = asyncio.Event()
-            self._is_told_queued = False
-            self.pending.discard(RunKey(before.id, before.run))
-            self._show(before.id, step.container)
             self._after_ends += [(before.id, effect) for effect in step.effects]
+            self.pending.discard(RunKey(before.id, before.run))
+        for before, step in steps:
+            self._show(before.id, step.container)
         self.events.publish(told)
         return True
 
     async def go_on_after_ends(self) -> None:
         """What can wait until the clients have their answers. Broken off: the store has the ends stored when it closes,
         and the next daemon does the rest."""
-        await asyncio.sleep(ANSWER_SECONDS)
+        loop, told = asyncio.get_running_loop(), -1
+        end = loop.time() + STORM_SECONDS
+        while told != self._ends_told and loop.time() < end:  # in a storm all are told before anything is cleaned up
+            told = self._ends_told
+            await asyncio.sleep(ANSWER_SECONDS)
         self._store_told()
         effects, self._after_ends = self._after_ends, []
         for container_id, effect in effects:
