@@ -34,3 +34,23 @@ def check_what_was_told_before_a_power_cut_is_there_after_it(machine: Machine) -
     machine.boot()
     lives(machine, "wait")
     assert lives(machine, "ledger") == before | all_lives("power", ("unknown", "host-rebooted"))
+
+
+CONFIG = "/etc/exitd/config.toml"
+PATIENT = f"mkdir -p /etc/exitd && printf '[limits]\\nring_flush_seconds = 60\\n' >{CONFIG} && systemctl restart exitd"
+
+
+def check_what_was_told_from_the_ring_before_a_power_cut_is_there_after_it(machine: Machine) -> None:
+    """The database has nothing of it then, and what shims record is lost with the machine's memory."""
+    machine.say("sh", "-c", PATIENT)
+    lives(machine, "begin", "ring", str(COUNT))
+    before, told = lives(machine, "ledger"), all_lives("ring", ("signaled", 9))
+    script = ("/opt/exitd/bin/python", "/opt/tree/tests/vm/guest/lives.py", "told")
+    machine.say("systemd-run", "--unit=told", "--property=StandardOutput=file:/run/told", *script)
+    machine.say("sh", "-c", f"until [ $(wc -l </run/told) -ge {COUNT} ]; do systemctl -q is-active told || exit; done")
+    assert machine.say("cat", "/run/told").count('"signaled"') == COUNT
+    machine.cut()
+    machine.boot()
+    lives(machine, "wait")
+    assert lives(machine, "ledger") == before | told
+    machine.say("sh", "-c", f"rm {CONFIG} && systemctl restart exitd")
