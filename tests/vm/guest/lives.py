@@ -2,8 +2,8 @@
 
 lives.py begin NAME COUNT    COUNT end with codes of their own, each one's end is awaited; COUNT others live on
 lives.py kill                SIGKILL for all that run; their ends are awaited
-lives.py told                SIGKILL for the inits of all that run, while the database takes nothing; the ends are in the ring
-                             alone when they are printed, and stay so as long as this goes on
+lives.py told                SIGKILL for the inits of all that run, while the database takes nothing: as long as this
+                             goes on, the ends that it prints are in the ring alone
 lives.py wait                the ends of all there are, none of which may go on
 lives.py ledger              every exit there is
 """
