@@ -29,6 +29,7 @@ static void add(struct relay *r, struct connection *c, int fd, int64_t now_ms)
 {
 	session_init(&c->session, &r->cache);
 	c->session.courier = &r->courier;
+	c->session.witness = &r->witness;
 	c->down = (struct end){ .of = c, .fd = fd };
 	c->up = (struct end){ .of = c, .fd = -1 };
 	c->tried_ms = now_ms - RETRY_MS;
@@ -132,6 +133,7 @@ void connection_settle(struct relay *r, struct connection *c, int64_t now_ms)
 	struct session *s = &c->session;
 
 	session_look(s, now_ms);
+	session_witness(s, now_ms);
 	courier_report(&r->courier, s);
 	write_down(c, now_ms);
 	if (s->is_broken && c->down.fd >= 0) {

@@ -67,9 +67,11 @@ static int prepare(struct relay *r)
 	r->signals.fd = signals();
 	r->post.fd = -1;
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (r->signals.fd < 0 || r->epoll_fd < 0)
+	r->inits.fd = epoll_create1(EPOLL_CLOEXEC);
+	if (r->signals.fd < 0 || r->epoll_fd < 0 || r->inits.fd < 0)
 		return -1;
 	end_watch(r, &r->signals, EPOLLIN);
+	end_watch(r, &r->inits, EPOLLIN);
 	end_watch(r, &r->listener, EPOLLIN);
 	r->idle_ms = r->awaited_ms = now() + IDLE_MS;
 	r->awaited = 1;
@@ -90,6 +92,7 @@ static int left(const struct relay *r, int64_t now_ms)
 	int64_t at_ms = r->first ? INT64_MAX : r->idle_ms;
 
 	sooner(&at_ms, post_due_ms(r));
+	sooner(&at_ms, watch_due_ms(r));
 	if (!r->listener.events)
 		sooner(&at_ms, r->next_accept_ms);
 	for (const struct connection *c = r->first; c; c = c->next) {
@@ -97,6 +100,8 @@ static int left(const struct relay *r, int64_t now_ms)
 
 		if (c->session.look_ms)
 			sooner(&at_ms, c->session.look_ms);
+		if (c->session.overdue_ms)
+			sooner(&at_ms, c->session.overdue_ms);
 		if (c->session.is_over && !c->session.pending.count)
 			sooner(&at_ms, c->farewell_ms);
 		else if (c->up.fd < 0 && c->number)
@@ -127,6 +132,7 @@ static void settle(struct relay *r, int64_t now_ms)
 	if (!r->listener.events && now_ms >= r->next_accept_ms)
 		end_watch(r, &r->listener, EPOLLIN);
 	post_settle(r, now_ms);
+	watch_settle(r, now_ms);
 	for (struct connection *c = r->first; c; c = next) {
 		next = c->next;
 		connection_settle(r, c, now_ms);
@@ -152,6 +158,8 @@ static int dispatch(struct relay *r, const struct epoll_event *event, int64_t no
 		return 0;
 	if (end == &r->listener)
 		connection_accept(r, now_ms);
+	else if (end == &r->inits)
+		watch_read(r, now_ms);
 	else if (end == &r->post && r->post.fd >= 0 && event->events & ~(uint32_t)EPOLLOUT)
 		post_read(r);
 	else if (end == &r->post)

@@ -64,6 +64,8 @@ struct relay {
 	struct cache cache;
 	struct courier courier;
 	struct end post;		/* the courier's way to containerd */
+	struct witness witness;
+	struct end inits;		/* epoll's, of the tasks' inits: what has ended there is ready */
 	int64_t dial_ms;		/* when that is tried next */
 	int64_t next_try_ms;		/* exitd was not there */
 	int64_t next_accept_ms;		/* there was no descriptor left */
@@ -94,6 +96,16 @@ int version_main(void);
 int cleanup_ask(const struct words *w, const char *bundle, char *reply, size_t room);
 void fate_leave_word(const struct words *w, const char *bundle, const char *socket);
 void fate_settle(const char *bundle, struct seen *out);
+
+/* bundle.c */
+bool is_short(int error);
+int bundle_read(const char *bundle, struct seen *out, char record[PATH_ROOM]);
+int bundle_record(const char *record, int pid, uint64_t started, struct seen *out);
+
+/* watch.c */
+void watch_read(struct relay *r, int64_t now_ms);
+void watch_settle(struct relay *r, int64_t now_ms);
+int64_t watch_due_ms(const struct relay *r);
 
 /* daemon.c */
 int daemon_run(struct relay *r);

@@ -20,19 +20,6 @@ static int64_t now_ms(void)
 	return now_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
-static int format(char *out, size_t room, const struct seen *seen)
-{
-	char stamp[32];
-	struct writer t = { .data = stamp, .size = sizeof stamp }, w = { .data = out, .size = room };
-
-	proto_number(&t, 1, (uint64_t)(seen->realtime_ns / 1000000000));
-	proto_number(&t, 2, (uint64_t)(seen->realtime_ns % 1000000000));
-	proto_number(&w, 1, (uint64_t)seen->pid);
-	proto_number(&w, 2, (uint64_t)seen->status);
-	proto_text(&w, 3, stamp, t.used);
-	return (int)w.used;
-}
-
 /* The socket of the relay that had this bundle, in `address`; "" where the bundle names none. */
 static const char *socket_of(const char *bundle, char address[SOCKET_ROOM + 16])
 {
@@ -78,12 +65,14 @@ int delete_main(const struct words *w)
 	const char *socket = socket_of(bundle, address);
 	int64_t end_ms = now_ms() + ALL_MS;
 	int size = cleanup_ask(w, bundle, reply, sizeof reply);
+	struct writer made = { .data = reply, .size = sizeof reply };
 	struct seen seen;
 
 	if (size < 0) {
 		fate_leave_word(w, bundle, socket);
 		fate_settle(bundle, &seen);
-		size = format(reply, sizeof reply, &seen);
+		witness_deleted(&made, &seen);
+		size = (int)made.used;
 	}
 	remove_stale_socket(socket, end_ms);
 	return write(STDOUT_FILENO, reply, (size_t)size) == size ? 0 : 1;

@@ -47,8 +47,10 @@ int evidence_read(struct seen *out, const char *data, size_t size)
 	if ((code < 0) == (signal < 0) || code > 255 || signal > 127)
 		return -EBADMSG;
 	out->status = (int)(signal < 0 ? code : 128 + signal);
-	if (strstr(body, "\"began\":false")) /* the number is that of the runtime's init */
+	out->began = strstr(body, "\"began\":true") ? 1 : strstr(body, "\"began\":false") ? 0 : -1;
+	if (!out->began) /* the number is that of the runtime's init */
 		out->status = UNKNOWN_STATUS;
+	out->oom_kills = number(body, "oom_kills");
 	out->pid = (int)number(body, "pid");
 	out->started = (uint64_t)number(body, "started");
 	out->realtime_ns = number(body, "realtime_ns");

@@ -26,25 +26,6 @@ static void complain(const char *what)
 	fprintf(stderr, PROGRAM ": %s: %s\n", what, strerror(errno));
 }
 
-/* A file of at most `room` bytes: its size, or -errno. */
-static int read_file(const char *path, char *out, size_t room)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	ssize_t got;
-
-	if (fd < 0)
-		return -errno;
-	got = read(fd, out, room);
-	close(fd);
-	return got < 0 ? -EIO : (int)got;
-}
-
-/* What the kernel has no room for now it may have in a moment. */
-static bool is_short(int error)
-{
-	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
-}
-
 /* <state>/shimv2/gone/HASH: exitd finds it when it is back, and gives the task up. `socket`: the dead relay's, or "". */
 void fate_leave_word(const struct words *w, const char *bundle, const char *socket)
 {
@@ -100,18 +81,6 @@ static void end_process(int pid, uint64_t started, int64_t end_ms)
 	}
 }
 
-static int read_record(const char *path, int pid, uint64_t started, struct seen *out)
-{
-	char data[RECORD_SIZE];
-	int size = read_file(path, data, sizeof data);
-	struct seen found;
-
-	if (size < 0 || evidence_read(&found, data, (size_t)size) || found.pid != pid || found.started != started)
-		return -EAGAIN;
-	*out = found;
-	return 0;
-}
-
 static void await_record(const char *path, int pid, uint64_t started, int64_t end_ms, struct seen *out)
 {
 	int64_t left_ms = end_ms - now_ms();
@@ -120,7 +89,7 @@ static void await_record(const char *path, int pid, uint64_t started, int64_t en
 
 	if (p.fd >= 0)
 		inotify_add_watch(p.fd, path, IN_MODIFY);
-	while (read_record(path, pid, started, out) && left_ms > 0) {
+	while (bundle_record(path, pid, started, out) && left_ms > 0) {
 		poll(&p, 1, (int)(p.fd < 0 && left_ms > AGAIN_MS ? AGAIN_MS : left_ms));
 		while (p.fd >= 0 && read(p.fd, events, sizeof events) > 0)
 			;
@@ -130,47 +99,24 @@ static void await_record(const char *path, int pid, uint64_t started, int64_t en
 		close(p.fd);
 }
 
-/* The end that exitd has left in the bundle when it removed the task: containerd has died since, or did not hear it.
- * 0, or -ENOENT. */
-static int read_end(const char *text, size_t size, struct seen *out)
-{
-	uint64_t code, at_ns;
-
-	if (fields_number(text, size, "code", &code) || code > UNKNOWN_STATUS ||
-	    fields_number(text, size, "at_ns", &at_ns) || !at_ns || at_ns > INT64_MAX)
-		return -ENOENT;
-	out->status = (int)code;
-	out->realtime_ns = (int64_t)at_ns;
-	return 0;
-}
-
 /* How the container ended, or what stands for not knowing: 255, and now. */
 void fate_settle(const char *bundle, struct seen *out)
 {
-	char text[MESSAGE_MAX], path[PATH_ROOM];
-	const char *directory;
-	uint64_t pid, started;
+	char record[PATH_ROOM];
 	int64_t end_ms = now_ms() + RECORD_MS;
-	int size;
+	int error;
 
 	*out = (struct seen){ .status = UNKNOWN_STATUS };
-	snprintf(path, sizeof path, "%s/exitd.task", bundle);
-	while (is_short(size = read_file(path, text, sizeof text)) && now_ms() < end_ms)
+	while (is_short(error = bundle_read(bundle, out, record)) && now_ms() < end_ms)
 		poll(NULL, 0, AGAIN_MS);
-	if (size > 0 && fields_check(text, (size_t)size, "task") > 0 && !fields_number(text, (size_t)size, "pid", &pid) &&
-	    !fields_number(text, (size_t)size, "started", &started) && pid > 1 && pid <= INT32_MAX &&
-	    (directory = fields_get(text, (size_t)size, "directory"))) {
-		out->pid = (int)pid;
-		if (!read_end(text, (size_t)size, out))
-			return;
-		snprintf(path, sizeof path, "%s/exit.json", directory);
-		if (read_record(path, (int)pid, started, out)) {
-			end_process((int)pid, started, end_ms);
-			await_record(path, (int)pid, started, end_ms, out);
-		}
-	} else if (size != -ENOENT) {
-		errno = size < 0 ? -size : EBADMSG;
-		complain(path);
+	if (!error && out->realtime_ns)
+		return;
+	if (!error && bundle_record(record, out->pid, out->started, out)) {
+		end_process(out->pid, out->started, end_ms);
+		await_record(record, out->pid, out->started, end_ms, out);
+	} else if (error && error != -ENOENT) {
+		errno = -error;
+		complain(bundle);
 	}
 	if (!out->realtime_ns)
 		out->realtime_ns = now_ns(CLOCK_REALTIME);

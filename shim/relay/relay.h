@@ -39,6 +39,10 @@ enum {
 	ENDS_MAX = 2,
 	DONE_MAX = 64,
 	SILENCE_MS = 1000,		/* after which a cached reply stands in for exitd's */
+	AWAY_MS = 1000,			/* so long exitd may be away, or ... */
+	OVERDUE_MS = 3000,		/* ... leave a Wait for what has ended unanswered, until the relay answers it */
+	READ_MS = 1000,			/* for who reads the output, between init's end and the answer of a Wait */
+	TASKS_MAX = 256,		/* that the relay knows the ends of */
 	GROUP_MAX = 256,		/* longest group, with its NUL */
 	HASH_SIZE = 65,			/* sha256 in hex, with its NUL */
 	CODE_INVALID_ARGUMENT = 3,
@@ -144,6 +148,58 @@ void cache_put(struct cache *c, struct text method, struct text payload, struct 
 const struct cached *cache_find(const struct cache *c, struct text method, struct text payload);
 void cache_forget(struct cache *c, struct text payload);
 
+/* group.c, address.c, evidence.c */
+int group_find(const char *json, size_t size, char *out, size_t room);
+void sha256_hex(char *out, const char *data, size_t size);
+int address_clean(char *path);
+struct seen {
+	int status;			/* code, or 128 + signal */
+	int pid;
+	uint64_t started;
+	int64_t realtime_ns;
+	int began;			/* as in struct exit_facts */
+	int64_t oom_kills;		/* likewise */
+};
+int evidence_read(struct seen *out, const char *data, size_t size);
+
+/* witness.c: the tasks made through a relay, and how their inits ended. */
+enum task_stage {
+	TASK_MADE,			/* exitd has made it */
+	TASK_WATCHED,			/* its init is known, and lives */
+	TASK_DEAD,			/* that has ended, and its record is to be read */
+	TASK_ENDED,			/* ... has been read */
+	TASK_UNKNOWN,			/* ... cannot be: only exitd knows */
+	TASK_GONE,			/* deleted */
+};
+struct task {
+	struct task *next;
+	struct text id;
+	struct text bundle;		/* with a NUL behind it */
+	struct text in;
+	struct text out;
+	struct text err;
+	int terminal;
+	int stage;
+	int init_fd;			/* the watcher's; -1: none */
+	int64_t due_ms;			/* when the record, or the note of exitd's, is looked for */
+	struct seen seen;
+};
+struct witness {
+	struct task *first;
+	size_t count;
+	size_t ended;			/* so many at TASK_ENDED */
+};
+void witness_made(struct witness *w, struct text create);
+struct task *witness_named(const struct witness *w, struct text payload);
+void witness_gone(struct witness *w, struct text payload);
+void witness_watched(struct witness *w, struct task *t, int pid, uint64_t started, int init_fd);
+void witness_dead(struct witness *w, struct task *t, int64_t now_ms);
+void witness_read(struct witness *w, struct task *t, const struct seen *seen);
+void witness_unread(struct witness *w, struct task *t);
+void witness_deleted(struct writer *w, const struct seen *seen);
+size_t witness_answer(const struct task *t, const struct request *r, char **out);
+void witness_sweep(struct witness *w);
+
 /* session.c: one connection of containerd and the one to exitd that belongs to it. */
 struct note {
 	struct note *next;
@@ -154,6 +210,7 @@ struct note {
 struct session {
 	struct cache *cache;
 	struct courier *courier;	/* NULL: events are passed over */
+	struct witness *witness;	/* NULL: exitd alone knows of ends */
 	struct reader from_containerd;
 	struct reader from_exitd;
 	struct buffer to_containerd;
@@ -166,6 +223,8 @@ struct session {
 	uint64_t taken;			/* of them, how many the socket took */
 	uint64_t event;			/* handed over here, and exitd waits to hear of it; 0: none */
 	int64_t look_ms;		/* when the silence is to be looked at; 0: nothing to look at */
+	int64_t away_ms;		/* exitd has been away since, as session_witness has seen; 0: it has not */
+	int64_t overdue_ms;		/* when an answer of exitd's is overdue that the relay can give; 0: none is */
 	int is_up;
 	int is_used;			/* a request came */
 	int promised;			/* connections that are to come, less the one that has; until the relay looks */
@@ -182,6 +241,7 @@ void session_unheard(struct session *s);
 void session_down(struct session *s);
 void session_fill(struct session *s, int64_t now_ms);
 void session_look(struct session *s, int64_t now_ms);
+void session_witness(struct session *s, int64_t now_ms);
 void session_given(struct session *s, size_t size);
 void session_over(struct session *s);
 void session_own(struct session *s, int64_t now_ms);
@@ -207,18 +267,6 @@ void courier_up(struct courier *c);
 void courier_down(struct courier *c);
 int courier_hear(struct courier *c, const char *data, size_t size);
 int courier_look(struct courier *c, int64_t now_ms);
-
-/* group.c, address.c, evidence.c */
-int group_find(const char *json, size_t size, char *out, size_t room);
-void sha256_hex(char *out, const char *data, size_t size);
-int address_clean(char *path);
-struct seen {
-	int status;			/* code, or 128 + signal */
-	int pid;
-	uint64_t started;
-	int64_t realtime_ns;
-};
-int evidence_read(struct seen *out, const char *data, size_t size);
 /* cffi: end */
 
 #endif

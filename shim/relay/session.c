@@ -68,19 +68,45 @@ static void refuse_length(struct session *s, const struct reader *r)
 	refuse(s, r->stream, CODE_RESOURCE_EXHAUSTED, r->length > FRAME_MAX ? why : "no memory");
 }
 
-/* 1: answered as exitd last did. exitd's reply to one that it has been sent is still waited for. */
-static int from_cache(struct session *s, struct request *r)
+/* In exitd's place. Its own reply to what it has been sent is still waited for. */
+static void stand_in(struct session *s, struct request *r, struct text reply)
 {
-	const struct cached *known = r->kind == CALL_LOOK ? cache_find(s->cache, r->method, r->payload) : NULL;
-
-	if (!known || r->answered)
-		return r->answered;
-	give(s, r->stream, known->reply);
+	give(s, r->stream, reply);
 	if (r->sent)
 		r->answered = 1;
 	else
 		pending_drop(&s->pending, r);
-	return 1;
+}
+
+/* 1: answered by what the relay has seen of the task's end. */
+static int from_witness(struct session *s, struct request *r)
+{
+	const struct task *t = s->witness && s->witness->ended ? witness_named(s->witness, r->payload) : NULL;
+	char *reply;
+	size_t size;
+
+	if (!t || r->answered)
+		return 0;
+	size = witness_answer(t, r, &reply);
+	if (size)
+		stand_in(s, r, (struct text){ reply, size });
+	free(reply);
+	return size > 0;
+}
+
+/* 1: answered as the relay has seen it end, or as exitd last did. */
+static int from_memory(struct session *s, struct request *r)
+{
+	const struct cached *known;
+
+	if (r->kind != CALL_LOOK || r->answered)
+		return r->answered;
+	if (from_witness(s, r))
+		return 1;
+	known = cache_find(s->cache, r->method, r->payload);
+	if (known)
+		stand_in(s, r, known->reply);
+	return known != NULL;
 }
 
 static void request(struct session *s, struct reader *in, int64_t now_ms)
@@ -102,7 +128,7 @@ static void request(struct session *s, struct reader *in, int64_t now_ms)
 	s->promised -= !s->is_used;
 	s->is_used = 1;
 	pending_add(&s->pending, r);
-	if (!s->is_up && from_cache(s, r))
+	if (!s->is_up && from_memory(s, r))
 		return;
 	if (r->kind == CALL_LOOK && !s->look_ms)
 		s->look_ms = now_ms + SILENCE_MS;
@@ -145,12 +171,16 @@ static void bye(struct session *s)
 }
 
 /* It has changed, or is known to have: Start, Pause, Resume, Wait and Delete name it by the same bytes as State. */
-static void is_otherwise(struct cache *c, const struct request *r)
+static void is_otherwise(struct session *s, const struct request *r)
 {
 	if (r->kind == CALL_DELETE)
-		cache_forget(c, r->payload);
+		cache_forget(s->cache, r->payload);
 	else if (r->kind == CALL_TURN || r->kind == CALL_WAIT)
-		cache_drop(c, (struct text){ "State", 5 }, r->payload);
+		cache_drop(s->cache, (struct text){ "State", 5 }, r->payload);
+	if (s->witness && r->kind == CALL_CREATE)
+		witness_made(s->witness, r->payload);
+	if (s->witness && r->kind == CALL_DELETE)
+		witness_gone(s->witness, r->payload);
 }
 
 static void response(struct session *s, struct reader *in)
@@ -170,7 +200,7 @@ static void response(struct session *s, struct reader *in)
 	if (r->kind == CALL_LOOK && in->flags & REPLY_CACHEABLE)
 		cache_put(s->cache, r->method, r->payload, reply);
 	if (r->kind != CALL_LOOK && response_code(reply.at, reply.size, &payload) == 0)
-		is_otherwise(s->cache, r);
+		is_otherwise(s, r);
 	if (!r->answered) {
 		give(s, r->stream, reply);
 		if (in->flags & (REPLY_KEEP | REPLY_LEAVE) && !s->is_over)
@@ -209,6 +239,7 @@ static void tell(struct session *s, uint32_t stream)
 void session_up(struct session *s, const char *hello, size_t size, int64_t now_ms)
 {
 	s->is_up = 1;
+	s->away_ms = 0;
 	frame(s, &s->to_exitd, FRAME_HELLO, 0, (struct text){ hello, size });
 	for (size_t i = s->done_count > DONE_MAX ? s->done_count - DONE_MAX : 0; i < s->done_count; i++)
 		tell(s, s->done[i % DONE_MAX]);
@@ -239,7 +270,7 @@ void session_down(struct session *s)
 		next = r->next;
 		r->ends += r->sent ? 1 : 0;
 		r->sent = 0;
-		if (from_cache(s, r) || r->kind == CALL_WAIT || s->is_over || r->ends < ENDS_MAX)
+		if (from_memory(s, r) || r->kind == CALL_WAIT || s->is_over || r->ends < ENDS_MAX)
 			continue;
 		refuse(s, r->stream, CODE_UNAVAILABLE, "exitd ended twice while it answered this");
 		pending_drop(&s->pending, r);
@@ -282,9 +313,42 @@ void session_look(struct session *s, int64_t now_ms)
 	for (struct request *r = s->pending.first, *next; r; r = next) {
 		next = r->next;
 		if (r->kind != CALL_LOOK || r->answered || now_ms >= r->silent_ms + SILENCE_MS)
-			from_cache(s, r);
+			from_memory(s, r);
 		else if (!s->look_ms || r->silent_ms + SILENCE_MS < s->look_ms)
 			s->look_ms = r->silent_ms + SILENCE_MS;
+	}
+}
+
+/* When the relay answers this of a task that has ended, unless exitd does before. A State is not waited for. */
+static int64_t overdue(const struct session *s, const struct request *r, const struct task *t)
+{
+	int64_t since_ms = r->silent_ms > t->due_ms ? r->silent_ms : t->due_ms;
+
+	if (r->kind == CALL_LOOK)
+		return s->is_up ? r->silent_ms + SILENCE_MS : 0;
+	return s->is_up ? since_ms + OVERDUE_MS : s->away_ms + AWAY_MS;
+}
+
+/* The ends that exitd, which is away or silent, does not tell. */
+void session_witness(struct session *s, int64_t now_ms)
+{
+	s->overdue_ms = 0;
+	if (!s->is_up && !s->away_ms)
+		s->away_ms = now_ms;
+	if (!s->witness || !s->witness->ended || s->is_over)
+		return;
+	for (struct request *r = s->pending.first, *next; r; r = next) {
+		const struct task *t = r->answered ? NULL : witness_named(s->witness, r->payload);
+		int64_t at_ms;
+
+		next = r->next;
+		if (!t || t->stage != TASK_ENDED || (r->kind != CALL_WAIT && r->kind != CALL_LOOK))
+			continue;
+		at_ms = overdue(s, r, t);
+		if (now_ms < at_ms && (!s->overdue_ms || at_ms < s->overdue_ms))
+			s->overdue_ms = at_ms;
+		else if (now_ms >= at_ms)
+			from_witness(s, r);
 	}
 }
 

@@ -19,6 +19,7 @@ class Session:
         self._told_rest = b""
         self.c = ffi.new("struct session *")
         self.cache = cache
+        self.witness = ffi.NULL
         lib.session_init(self.c, cache)
 
     def ask(self, stream: int, method: str, payload: bytes = b"") -> None:
@@ -55,6 +56,7 @@ class Session:
     def passes(self, ms: int) -> None:
         self.now_ms += ms
         lib.session_look(self.c, self.now_ms)
+        lib.session_witness(self.c, self.now_ms)
         self.fill()
 
     def take(self, most: int = 1 << 30) -> list[Frame]:
@@ -93,14 +95,26 @@ class Session:
 
 @contextmanager
 def sessions(count: int = 1) -> Iterator[list[Session]]:
-    """Sessions of one relay: they share a cache."""
-    cache = ffi.new("struct cache *")
+    """Sessions of one relay: they share a cache and a witness."""
+    cache, witness = ffi.new("struct cache *"), ffi.new("struct witness *")
     made = [Session(cache) for _ in range(count)]
+    for session in made:
+        session.witness = session.c.witness = witness
     yield made
     for session in made:
         lib.session_free(session.c)
+    forget(witness)
     while cache.first:
         lib.cache_forget(cache, cache.first.payload)
+
+
+def forget(witness: Any) -> None:
+    """Every task of it is gone."""
+    task = witness.first
+    while task:
+        task.stage = lib.TASK_GONE
+        task = task.next
+    lib.witness_sweep(witness)
 
 
 @contextmanager

@@ -333,7 +333,7 @@ def test_connections_leave_no_descriptor_and_no_memory_behind(relays: Relays) ->
             up.close()
             relays.connections.pop()
             c.exitd.peers.pop()
-        until(lambda: len(open_files(c.pid)) == 8, "all are closed")
+        until(lambda: len(open_files(c.pid)) == 9, "all are closed")
         return len(open_files(c.pid)), private_kb(c.pid)
 
     fds, before_kb = connections(30)

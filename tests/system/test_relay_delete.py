@@ -1,25 +1,19 @@
 """`delete`: how a container ended, from exitd or, while it is away, from what its shim has written; never a guess."""
 
-import contextlib
 import fcntl
 import os
-import pathlib
 import signal
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from shim import fields, native, prepare, record
-from shim._native import ffi, lib
+from shim import fields, record
 from tests.shim import relaywords
 from tests.shim.relaywords import REQUEST, RESPONSE, Frame, call, failure, number, success, text
 from tests.system.processes import killed, open_files
-from tests.system.relay import SOCKETS, Bundle, Relays
-from tests.system.waits import until, wait_readable
+from tests.system.relay import SOCKETS, Relays, container
+from tests.system.waits import until
 
 SERVICE = "exitd.shimv2.Relay"
 
@@ -33,79 +27,6 @@ def told(data: bytes) -> tuple[int, int, float]:
     pid, status, seconds, nanos = found.get(1, 0), found.get(2, 0), when.get(1, 0), when.get(2, 0)
     assert isinstance(pid, int) and isinstance(status, int) and isinstance(seconds, int) and isinstance(nanos, int)
     return pid, status, seconds + nanos / 1e9
-
-
-@dataclass
-class Container:
-    """A process of ours as init, a run directory, and a thread as its shim: it looks, records, and then reaps."""
-
-    relays: Relays
-    bundle: Bundle
-    init: subprocess.Popen[bytes]
-    directory: pathlib.Path
-    thread: threading.Thread | None = None
-
-    @property
-    def started(self) -> int:
-        return native.process_stat(self.init.pid)[2]
-
-    def write_task(self, started: int) -> None:
-        """As exitd does it after create."""
-        pairs: list[tuple[str, str | int]] = [("directory", str(self.directory)), ("pid", self.init.pid)]
-        (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", [*pairs, ("started", started)]))
-
-    def leave_end(self, code: int | str, at_ns: int | str) -> None:
-        """As exitd does it when it removes the task."""
-        pairs: list[tuple[str, str | int]] = [("directory", str(self.directory)), ("pid", self.init.pid)]
-        pairs += [("started", self.started), ("code", code), ("at_ns", at_ns)]
-        (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", pairs))
-
-    def watched(self) -> None:
-        """By a shim that lives."""
-        started = self.started
-        self.thread = threading.Thread(target=self._watch, args=(os.pidfd_open(self.init.pid), started))
-        self.thread.start()
-
-    def _watch(self, pidfd: int, started: int) -> None:
-        if wait_readable(pidfd):
-            result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
-            assert result is not None
-            self.record(result.si_status, result.si_code != os.CLD_EXITED, started)
-        os.close(pidfd)
-
-    def record(self, value: int, signaled: bool, started: int) -> None:
-        kept = [ffi.new("char[]", word) for word in (b"c1", b"", b"boot", b"shim")]
-        facts = ffi.new("struct exit_facts *")
-        facts.id, facts.exec, facts.boot_id, facts.witness = kept
-        facts.pid, facts.started, facts.realtime_ns = self.init.pid, started, time.time_ns()
-        facts.signaled, facts.value, facts.began = int(signaled), value, 1
-        out = ffi.new("char[]", record.RECORD_BYTES)
-        assert lib.record_format(out, record.RECORD_BYTES, facts) > 0
-        fd = os.open(self.directory / record.NAME, os.O_WRONLY)
-        os.pwrite(fd, bytes(ffi.buffer(out, record.RECORD_BYTES)), 0)
-        os.close(fd)
-
-
-@contextlib.contextmanager
-def container(relays: Relays, command: str = "exec sleep 1000") -> Iterator[Container]:
-    bundle = relays.bundle("c1")
-    directory = relays.directory / "run"
-    directory.mkdir()
-    prepare.make_record(str(directory / record.NAME))
-    with subprocess.Popen(["sh", "-c", command]) as init:
-        made = Container(relays, bundle, init, directory)
-        task: list[tuple[str, str | int]] = [
-            ("directory", str(directory)),
-            ("pid", init.pid),
-            ("started", made.started),
-        ]
-        (bundle.directory / "exitd.task").write_bytes(fields.encode("task", task))
-        try:
-            yield made
-        finally:
-            init.kill()
-            if made.thread:
-                made.thread.join(20)
 
 
 def gone_words(relays: Relays) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ struct play {
 	struct cache cache;
 	struct session session;
 	struct courier courier;
+	struct witness witness;
 	struct reader given;
 	struct reader told;
 	struct reader brought;
@@ -71,6 +72,7 @@ static void change(struct play *p, int what, size_t count)
 	} else if (what == 6) {
 		p->now_ms += (int64_t)count * 16;
 		session_look(s, p->now_ms);
+		session_witness(s, p->now_ms);
 		session_fill(s, p->now_ms);
 	} else if (what == 7 && count == 255 && !s->is_over) {
 		session_over(s);
@@ -78,6 +80,30 @@ static void change(struct play *p, int what, size_t count)
 		take(p, &s->to_containerd, &p->given, count);
 		take(p, &s->to_exitd, &p->told, count);
 	}
+}
+
+/* As watch.c does it: the next step of one of the tasks, if it is one's turn. */
+static void step(struct play *p, size_t which)
+{
+	struct seen seen = { .status = (int)which, .pid = 42, .started = 1, .realtime_ns = 1, .began = which % 5 ? 1 : -1 };
+	struct task *t = p->witness.first;
+
+	for (which %= p->witness.count + 1; t && which--; )
+		t = t->next;
+	if (t && t->stage == TASK_MADE)
+		witness_watched(&p->witness, t, 42, 1, -1);
+	else if (t && t->stage == TASK_WATCHED)
+		witness_dead(&p->witness, t, p->now_ms);
+	else if (t && t->stage == TASK_DEAD)
+		witness_read(&p->witness, t, &seen);
+	witness_sweep(&p->witness);
+}
+
+static void forget(struct witness *w)
+{
+	for (struct task *t = w->first; t; t = t->next)
+		t->stage = TASK_GONE;
+	witness_sweep(w);
 }
 
 /* As post.c does it: a connection that has ended is another one afterwards. */
@@ -113,8 +139,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	session_init(&p.session, &p.cache);
 	p.session.courier = &p.courier;
+	p.session.witness = &p.witness;
 	while (size >= 2 && !p.session.is_broken) {
-		int what = data[0] % 9;
+		int what = data[0] % 10;
 		size_t count = data[1];
 
 		data += 2;
@@ -133,15 +160,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			size -= count;
 		} else if (what == 8) {
 			bring(&p, data[-2] >> 6, "", count);
+		} else if (what == 9) {
+			step(&p, count);
 		} else {
 			change(&p, what, count);
 		}
 		if (p.session.pending.count > PENDING_MAX || p.session.pending.bytes > PENDING_BYTES ||
-		    p.cache.count > CACHE_MAX || p.cache.bytes > CACHE_BYTES)
+		    p.cache.count > CACHE_MAX || p.cache.bytes > CACHE_BYTES ||
+		    p.witness.count > TASKS_MAX)
 			abort();
 	}
 	close_post(&p);
 	session_free(&p.session);
+	forget(&p.witness);
 	reader_next(&p.given);
 	reader_next(&p.told);
 	while (p.cache.first)

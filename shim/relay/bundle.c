@@ -1,0 +1,77 @@
+/* What lies on the disk of a task's end: exitd's note in the bundle, and the record in the run directory that it names. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon.h"
+
+/* A file of at most `room` bytes: its size, or -errno. */
+static int read_file(const char *path, char *out, size_t room)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	ssize_t got;
+
+	if (fd < 0)
+		return -errno;
+	got = read(fd, out, room);
+	close(fd);
+	return got < 0 ? -EIO : (int)got;
+}
+
+/* What the kernel has no room for now it may have in a moment. */
+bool is_short(int error)
+{
+	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+}
+
+/* The end that exitd has left in the bundle when it removed the task: containerd has died since, or did not hear it. */
+static void read_end(const char *text, size_t size, struct seen *out)
+{
+	uint64_t code, at_ns;
+
+	if (fields_number(text, size, "code", &code) || code > UNKNOWN_STATUS ||
+	    fields_number(text, size, "at_ns", &at_ns) || !at_ns || at_ns > INT64_MAX)
+		return;
+	out->status = (int)code;
+	out->realtime_ns = (int64_t)at_ns;
+}
+
+/* The note: the task's init, where its record is, and how it ended where exitd has removed it (`realtime_ns` is not 0
+ * then). 0; -ENOENT without a note; -EBADMSG; -errno. */
+int bundle_read(const char *bundle, struct seen *out, char record[PATH_ROOM])
+{
+	char text[MESSAGE_MAX], path[PATH_ROOM];
+	const char *directory;
+	uint64_t pid, started;
+	int size;
+
+	snprintf(path, sizeof path, "%s/exitd.task", bundle);
+	size = read_file(path, text, sizeof text);
+	if (size < 0)
+		return size;
+	if (fields_check(text, (size_t)size, "task") <= 0 || fields_number(text, (size_t)size, "pid", &pid) ||
+	    fields_number(text, (size_t)size, "started", &started) || pid <= 1 || pid > INT32_MAX ||
+	    !(directory = fields_get(text, (size_t)size, "directory")))
+		return -EBADMSG;
+	*out = (struct seen){ .status = UNKNOWN_STATUS, .pid = (int)pid, .started = started };
+	snprintf(record, PATH_ROOM, "%s/exit.json", directory);
+	read_end(text, (size_t)size, out);
+	return 0;
+}
+
+/* 0; -EAGAIN while there is no record of this process; -errno for want of descriptors or memory. */
+int bundle_record(const char *record, int pid, uint64_t started, struct seen *out)
+{
+	char data[RECORD_SIZE];
+	int size = read_file(record, data, sizeof data);
+	struct seen found;
+
+	if (is_short(size))
+		return size;
+	if (size < 0 || evidence_read(&found, data, (size_t)size) || found.pid != pid || found.started != started)
+		return -EAGAIN;
+	*out = found;
+	return 0;
+}

@@ -1,0 +1,119 @@
+/* The ends of the relay's tasks: of each it has init's pidfd, and reads the record after that. */
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "../core/kernel.h"
+#include "daemon.h"
+
+enum { ENDS = 16 };
+
+static void let_go(struct task *t)
+{
+	if (t->init_fd >= 0)
+		close(t->init_fd);	/* epoll forgets it with that */
+	t->init_fd = -1;
+}
+
+/* Whether this process, by this start time, is there: the pid alone may be a stranger's by now. -errno: not known yet. */
+static int is_there(int pid, uint64_t started)
+{
+	struct proc_stat now;
+	int error = proc_stat_read(&now, pid);
+
+	return no_such_process(error) ? 0 : error ? error : now.started == started;
+}
+
+static void again(struct task *t, int64_t now_ms)
+{
+	t->due_ms = now_ms + RETRY_MS;
+}
+
+/* init by exitd's note. The note was written before the Create was answered: what is not there will not come. */
+static void meet(struct relay *r, struct task *t, int64_t now_ms)
+{
+	struct epoll_event wanted = { .events = EPOLLIN, .data.ptr = t };
+	char record[PATH_ROOM];
+	struct seen init;
+	int error = bundle_read(t->bundle.at, &init, record), fd, found;
+
+	if (is_short(error))
+		return again(t, now_ms);
+	if (error)
+		return witness_unread(&r->witness, t);
+	fd = pidfd_open_raw(init.pid);
+	found = is_there(init.pid, init.started);
+	if (found < 0 || (found && (fd < 0 || epoll_ctl(r->inits.fd, EPOLL_CTL_ADD, fd, &wanted)))) {
+		if (fd >= 0)
+			close(fd);
+		return again(t, now_ms);
+	}
+	witness_watched(&r->witness, t, init.pid, init.started, fd);
+	if (!found) {
+		let_go(t);
+		witness_dead(&r->witness, t, now_ms);
+	}
+}
+
+/* The record of who has ended: it is written before init is reaped, so that none will come which is not there after that. */
+static void look(struct relay *r, struct task *t, int64_t now_ms)
+{
+	int found = is_there(t->seen.pid, t->seen.started), error;
+	char record[PATH_ROOM];
+	struct seen seen;
+
+	error = bundle_read(t->bundle.at, &seen, record);
+	if (!error)
+		error = bundle_record(record, t->seen.pid, t->seen.started, &seen);
+	if (!error)
+		witness_read(&r->witness, t, &seen);
+	else if (found || is_short(error))
+		again(t, now_ms);
+	else
+		witness_unread(&r->witness, t);
+}
+
+/* Some inits have ended. */
+void watch_read(struct relay *r, int64_t now_ms)
+{
+	struct epoll_event events[ENDS];
+	int count = epoll_wait(r->inits.fd, events, ENDS, 0);
+
+	for (int i = 0; i < count; i++) {
+		struct task *t = events[i].data.ptr;
+
+		let_go(t);
+		if (t->stage == TASK_WATCHED)
+			witness_dead(&r->witness, t, now_ms);
+	}
+}
+
+/* All that can be done without waiting. A new task is met in the loop's next turn: the answer to its Create goes first. */
+void watch_settle(struct relay *r, int64_t now_ms)
+{
+	int gone = 0;
+
+	for (struct task *t = r->witness.first; t; t = t->next) {
+		if (t->stage == TASK_MADE && !t->due_ms)
+			t->due_ms = now_ms;
+		else if (t->stage == TASK_MADE && now_ms >= t->due_ms)
+			meet(r, t, now_ms);
+		else if (t->stage == TASK_DEAD && now_ms >= t->due_ms)
+			look(r, t, now_ms);
+		else if (t->stage == TASK_GONE)
+			let_go(t);
+		gone |= t->stage == TASK_GONE;
+	}
+	if (gone)
+		witness_sweep(&r->witness);
+}
+
+/* When something is due by itself. */
+int64_t watch_due_ms(const struct relay *r)
+{
+	int64_t at_ms = INT64_MAX;
+
+	for (const struct task *t = r->witness.first; t; t = t->next)
+		if ((t->stage == TASK_MADE || t->stage == TASK_DEAD) && t->due_ms < at_ms)
+			at_ms = t->due_ms;
+	return at_ms;
+}

@@ -1,0 +1,221 @@
+/* What the relay itself knows of its tasks: who was made through it, and how init ended, from the record that its shim has
+ * written. It answers for an exitd that is away or silent, and for nothing else; what has no record waits for exitd. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay.h"
+
+enum { STOPPED = 3, NUMBERS_ROOM = 128 };	/* process.Status; of a reply, what is no text of the task's */
+
+static int same(struct text a, struct text b)
+{
+	return a.size == b.size && !memcmp(a.at, b.at, a.size);
+}
+
+static int is(struct text text, const char *word)
+{
+	return same(text, (struct text){ word, strlen(word) });
+}
+
+static struct text copy(char **at, struct text from)
+{
+	struct text made = { *at, from.size };
+
+	memcpy(*at, from.at, from.size);
+	*at += from.size;
+	return made;
+}
+
+/* The texts of a message by their numbers, those up to `count`; 0 or -EBADMSG. `terminal` is the number 4, if wanted. */
+static int texts(struct text message, struct text *out, uint32_t count, int *terminal)
+{
+	const char *at = message.at, *end = message.at + message.size;
+	struct field field;
+	int more;
+
+	for (uint32_t i = 0; i <= count; i++)
+		out[i] = (struct text){ "", 0 };
+	while ((more = proto_next(&at, end, &field)) > 0) {
+		if (field.is_text && field.number <= count)
+			out[field.number] = field.text;
+		if (terminal && !field.is_text && field.number == 4)
+			*terminal = field.value != 0;
+	}
+	return more;
+}
+
+static struct task *find(const struct witness *w, struct text id)
+{
+	struct task *t = w->first;
+
+	while (t && (t->stage == TASK_GONE || !same(t->id, id)))
+		t = t->next;
+	return t;
+}
+
+static void go_to(struct witness *w, struct task *t, int stage)
+{
+	w->ended += (stage == TASK_ENDED) - (t->stage == TASK_ENDED);
+	w->count -= stage == TASK_GONE && t->stage != TASK_GONE;
+	t->stage = stage;
+}
+
+/* exitd has made a task of this Create. Without memory, or beyond TASKS_MAX, only exitd knows of it. */
+void witness_made(struct witness *w, struct text create)
+{
+	struct text of[8];
+	int terminal = 0;
+	struct task *t;
+	size_t size;
+	char *at;
+
+	if (texts(create, of, 7, &terminal))
+		return;
+	t = find(w, of[1]);
+	if (t)
+		go_to(w, t, TASK_GONE);
+	size = of[1].size + of[2].size + 1 + of[5].size + of[6].size + of[7].size;
+	t = w->count < TASKS_MAX ? calloc(1, sizeof *t + size) : NULL;
+	if (!t)
+		return;
+	at = (char *)(t + 1);
+	t->bundle = copy(&at, of[2]);
+	at++;	/* a path ends with a NUL */
+	t->id = copy(&at, of[1]);
+	t->in = copy(&at, of[5]);
+	t->out = copy(&at, of[6]);
+	t->err = copy(&at, of[7]);
+	t->terminal = terminal;
+	t->init_fd = -1;
+	t->next = w->first;
+	w->first = t;
+	w->count++;
+}
+
+/* The task whose init a request names; NULL for an exec's request, and for one that nobody here knows. */
+struct task *witness_named(const struct witness *w, struct text payload)
+{
+	struct text of[3];
+
+	return texts(payload, of, 2, NULL) || of[2].size ? NULL : find(w, of[1]);
+}
+
+/* exitd, or the relay, has deleted it: whoever watches it lets go of it. */
+void witness_gone(struct witness *w, struct text payload)
+{
+	struct task *t = witness_named(w, payload);
+
+	if (t)
+		go_to(w, t, TASK_GONE);
+}
+
+/* The steps of a task, in the order in which they come. */
+void witness_watched(struct witness *w, struct task *t, int pid, uint64_t started, int init_fd)
+{
+	t->seen.pid = pid;
+	t->seen.started = started;
+	t->init_fd = init_fd;
+	go_to(w, t, TASK_WATCHED);
+}
+
+/* init has ended. Its record is looked for a moment later: in the rule exitd has told the end by then, and whoever reads
+ * the output has READ_MS for the rest of it before a Wait is answered. */
+void witness_dead(struct witness *w, struct task *t, int64_t now_ms)
+{
+	t->due_ms = now_ms + READ_MS;
+	go_to(w, t, TASK_DEAD);
+}
+
+/* What its shim has recorded. A record that does not say that the program was executed is exitd's to judge. */
+void witness_read(struct witness *w, struct task *t, const struct seen *seen)
+{
+	if (seen->began != 1)
+		return witness_unread(w, t);
+	t->seen = *seen;
+	go_to(w, t, TASK_ENDED);
+}
+
+/* Nothing is to be read of it, now or later: that is exitd's to find out. */
+void witness_unread(struct witness *w, struct task *t)
+{
+	go_to(w, t, TASK_UNKNOWN);
+}
+
+static void put_end(struct writer *w, const struct seen *seen, int status_at, int time_at)
+{
+	char stamp[32];
+	struct writer t = { .data = stamp, .size = sizeof stamp };
+
+	proto_number(&t, 1, (uint64_t)(seen->realtime_ns / 1000000000));
+	proto_number(&t, 2, (uint64_t)(seen->realtime_ns % 1000000000));
+	proto_number(w, status_at, (uint64_t)seen->status);
+	proto_text(w, time_at, stamp, t.used);
+}
+
+/* A DeleteResponse. */
+void witness_deleted(struct writer *w, const struct seen *seen)
+{
+	proto_number(w, 1, (uint64_t)seen->pid);
+	put_end(w, seen, 2, 3);
+}
+
+static void put_text(struct writer *w, int number, struct text text)
+{
+	if (text.size)
+		proto_text(w, number, text.at, text.size);
+}
+
+static void put_state(struct writer *w, const struct task *t)
+{
+	put_text(w, 1, t->id);
+	put_text(w, 2, t->bundle);
+	proto_number(w, 3, (uint64_t)t->seen.pid);
+	proto_number(w, 4, STOPPED);
+	put_text(w, 5, t->in);
+	put_text(w, 6, t->out);
+	put_text(w, 7, t->err);
+	proto_number(w, 8, (uint64_t)t->terminal);
+	put_end(w, &t->seen, 9, 10);
+}
+
+static size_t room_of(const struct task *t)
+{
+	return NUMBERS_ROOM + t->id.size + t->bundle.size + t->in.size + t->out.size + t->err.size;
+}
+
+/* The answer for an exitd that is not there, to a request of a task that has ended: its size, in memory that the caller
+ * frees; 0 where exitd has to answer. */
+size_t witness_answer(const struct task *t, const struct request *r, char **out)
+{
+	struct writer inner = { .size = room_of(t) }, whole = { .size = inner.size + NUMBERS_ROOM };
+
+	*out = NULL;
+	if (t->stage != TASK_ENDED || (r->kind != CALL_WAIT && !is(r->method, "State")))
+		return 0;
+	inner.data = malloc(inner.size);
+	whole.data = malloc(whole.size);
+	if (inner.data && r->kind == CALL_WAIT)
+		put_end(&inner, &t->seen, 1, 2);
+	else if (inner.data)
+		put_state(&inner, t);
+	if (inner.data && whole.data)
+		proto_text(&whole, 2, inner.data, inner.used);
+	free(inner.data);
+	*out = whole.data;
+	return inner.overflow || whole.overflow ? 0 : whole.used;
+}
+
+/* Frees the tasks that are gone, once nobody watches them (`init_fd` is -1). */
+void witness_sweep(struct witness *w)
+{
+	for (struct task **link = &w->first; *link;) {
+		struct task *t = *link;
+
+		if (t->stage != TASK_GONE || t->init_fd >= 0) {
+			link = &t->next;
+			continue;
+		}
+		*link = t->next;
+		free(t);
+	}
+}

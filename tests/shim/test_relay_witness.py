@@ -1,0 +1,269 @@
+"""What the relay answers while exitd is away or silent: the ends whose record it has read, as exitd judges them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protos.containerd import process_pb2
+from protos.containerd import task_pb2 as pb
+from protos.ttrpc.v1.ttrpc_pb2 import Response
+from shim._native import ffi, lib
+from shim.record import RECORD_BYTES, parse
+from supervisor.containerd import tasks
+from supervisor.model import evidence
+from supervisor.model.evidence import Init, Look, Pending
+from supervisor.model.taskfacts import Stdio
+from supervisor.model.values import Process, fold
+from tests.shim.relaysession import Session, session
+from tests.shim.relaywords import C1, C2, CACHEABLE, PID, RESPONSE, Frame, failure, of_task, success
+
+AWAY_MS, OVERDUE_MS, READ_MS, SILENCE_MS = lib.AWAY_MS, lib.OVERDUE_MS, lib.READ_MS, lib.SILENCE_MS
+CREATE = pb.CreateTaskRequest(id="c1", bundle="/b/c1", stdout="/f/out", stderr="/f/err", stdin="/f/in", terminal=True)
+AT_NS = 1_700_000_000_250_000_000
+
+
+def record(code: int = 7, signal: int = 0, began: int = 1, oom_kills: int = 0, at_ns: int = AT_NS) -> bytes:
+    """What the shim of process 42, started at 99, writes."""
+    kept = [ffi.new("char[]", word) for word in (b"c1", b"", b"boot", b"shim")]
+    facts = ffi.new("struct exit_facts *")
+    facts.id, facts.exec, facts.boot_id, facts.witness = kept
+    facts.pid, facts.started, facts.realtime_ns = 42, 99, at_ns
+    facts.signaled, facts.value, facts.began = int(signal > 0), signal or code, began
+    facts.oom_kills = oom_kills
+    out = ffi.new("char[]", RECORD_BYTES)
+    assert lib.record_format(out, RECORD_BYTES, facts) > 0
+    return bytes(ffi.buffer(out, RECORD_BYTES))
+
+
+def created(s: Session, request: pb.CreateTaskRequest = CREATE, stream: int = 1) -> None:
+    s.up()
+    s.ask(stream, "Create", request.SerializeToString())
+    s.hear()
+    s.answer(stream, PID)
+    s.take()
+
+
+def task(s: Session, payload: bytes = C1) -> Any:
+    """The relay's own, or NULL. The caller keeps the payload."""
+    return lib.witness_named(s.witness, ffi.new("struct text *", [ffi.from_buffer(payload), len(payload)])[0])
+
+
+def dies(s: Session) -> None:
+    """Its init."""
+    lib.witness_watched(s.witness, task(s), 42, 99, -1)
+    lib.witness_dead(s.witness, task(s), s.now_ms)
+
+
+def is_read(s: Session, data: bytes) -> None:
+    """READ_MS after that."""
+    seen = ffi.new("struct seen *")
+    assert lib.evidence_read(seen, ffi.from_buffer(data), len(data)) == 0
+    lib.witness_read(s.witness, task(s), seen)
+
+
+def ended(s: Session, data: bytes = b"") -> None:
+    """The whole of it, as the relay's program does it."""
+    dies(s)
+    s.passes(READ_MS)
+    is_read(s, data or record())
+    s.passes(0)
+
+
+def reply(frame: Frame, message: Any) -> Any:
+    assert frame.type == RESPONSE
+    message.ParseFromString(Response.FromString(frame.data).payload)
+    return message
+
+
+def test_a_wait_is_answered_when_exitd_is_away_and_the_record_read() -> None:
+    with session() as s:
+        created(s)
+        s.ask(3, "Wait", C1)
+        s.hear()
+        s.down()
+        s.passes(60_000)
+        assert s.take() == []
+        ended(s)
+        (frame,) = s.take()
+        assert (frame.stream, reply(frame, pb.WaitResponse())) == (
+            3,
+            tasks.wait_reply(tasks.TaskLook(tasks.STOPPED, 0, 7, AT_NS)),
+        )
+        s.up()
+        assert [frame.stream for frame in s.hear_all()] == [0]  # a hello: exitd is not asked again what was answered
+
+
+def test_an_exitd_that_is_back_soon_answers_itself() -> None:
+    with session() as s:
+        created(s)
+        s.ask(3, "Wait", C1)
+        s.hear()
+        dies(s)
+        s.passes(READ_MS)
+        is_read(s, record())
+        s.down()
+        s.passes(0)
+        s.passes(AWAY_MS - 1)
+        assert s.take() == []
+        s.up()
+        s.passes(OVERDUE_MS - 1)
+        assert s.take() == []
+        s.answer(3, success(b"exitd's"))
+        assert s.take() == [Frame(3, RESPONSE, 0, success(b"exitd's"))]
+
+
+def test_an_exitd_that_is_silent_about_an_end_is_stood_in_for_and_what_it_says_late_is_not_given() -> None:
+    with session() as s:
+        created(s)
+        s.ask(3, "Wait", C1)
+        s.hear()
+        s.passes(60_000)
+        ended(s)
+        s.passes(OVERDUE_MS - 1)
+        assert s.take() == [] and s.c.overdue_ms == s.now_ms + 1
+        s.passes(1)
+        (frame,) = s.take()
+        assert reply(frame, pb.WaitResponse()).exit_status == 7
+        s.answer(3, success(b"late"))
+        assert s.take() == [] and s.c.pending.count == 0
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_state_is_that_of_the_end_and_not_the_one_that_exitd_told_last(is_cached: bool) -> None:
+    with session() as s:
+        created(s)
+        if is_cached:
+            s.ask(3, "State", C1)
+            s.hear()
+            s.answer(3, success(pb.StateResponse(status=process_pb2.RUNNING).SerializeToString()), CACHEABLE)
+            s.take()
+        s.down()
+        ended(s)
+        s.ask(5, "State", C1)
+        s.passes(0)
+        (frame,) = s.take()
+        look = tasks.TaskLook(tasks.STOPPED, 42, 7, AT_NS)
+        assert reply(frame, pb.StateResponse()) == tasks.state_reply(
+            "c1", "", "/b/c1", Stdio("/f/in", "/f/out", "/f/err", True), look
+        )
+
+
+def test_a_state_that_a_silent_exitd_is_asked_for_is_that_of_the_end_after_a_second() -> None:
+    with session() as s:
+        created(s)
+        ended(s)
+        s.ask(5, "State", C1)
+        s.passes(SILENCE_MS - 1)
+        assert s.take() == []
+        s.passes(1)
+        (frame,) = s.take()
+        assert reply(frame, pb.StateResponse()).status == process_pb2.STOPPED
+
+
+@pytest.mark.parametrize("method", ["Delete", "Exec", "Start", "Pids", "Connect", "Update"])
+def test_everything_else_waits_for_exitd(method: str) -> None:
+    with session() as s:
+        created(s)
+        s.down()
+        ended(s)
+        s.ask(3, method, C1)
+        s.passes(60_000)
+        assert s.take() == []
+
+
+@pytest.mark.parametrize("payload", [C2, of_task("c1", "e"), b"", b"\xff"])
+def test_others_and_execs_wait_for_exitd(payload: bytes) -> None:
+    with session() as s:
+        created(s)
+        s.down()
+        ended(s)
+        s.ask(3, "Wait", payload)
+        s.ask(5, "State", payload)
+        s.passes(60_000)
+        assert s.take() == []
+
+
+def test_what_has_no_record_waits_for_exitd() -> None:
+    with session() as s:
+        created(s)
+        s.ask(3, "Wait", C1)
+        s.hear()
+        s.down()
+        dies(s)
+        s.passes(READ_MS)
+        lib.witness_unread(s.witness, task(s))
+        s.passes(60_000)
+        assert s.take() == []
+
+
+def test_a_task_that_exitd_has_not_made_or_has_deleted_is_none_of_the_relays() -> None:
+    with session() as s:
+        s.up()
+        s.ask(1, "Create", CREATE.SerializeToString())
+        s.hear()
+        s.answer(1, failure(2))
+        assert not task(s)
+        created(s, stream=3)
+        ended(s)
+        s.ask(5, "Delete", C1)
+        s.hear()
+        s.answer(5, failure(2))
+        assert task(s)
+        s.ask(7, "Delete", of_task("c1", "e"))
+        s.hear()
+        s.answer(7, PID)
+        assert task(s)
+        s.ask(9, "Delete", C1)
+        s.hear()
+        s.answer(9, PID)
+        assert not task(s) and (s.witness.count, s.witness.ended) == (0, 0)
+
+
+def test_of_two_tasks_of_one_name_the_newer_one_is_meant() -> None:
+    with session() as s:
+        created(s)
+        ended(s)
+        created(s, stream=3)
+        assert task(s).stage == lib.TASK_MADE and (s.witness.count, s.witness.ended) == (1, 0)
+
+
+def test_beyond_a_bound_tasks_are_exitds_alone() -> None:
+    with session() as s:
+        for n in range(lib.TASKS_MAX + 1):
+            created(s, pb.CreateTaskRequest(id=f"t{n}", bundle="/b"), 2 * n + 1)
+        assert s.witness.count == lib.TASKS_MAX
+        assert task(s, of_task("t0")) and not task(s, of_task(f"t{lib.TASKS_MAX}"))
+
+
+@given(
+    code=st.integers(0, 255),
+    signal=st.integers(0, 64),
+    began=st.sampled_from([1, 0, -1]),
+    kills=st.integers(-1, 5),
+    at_ns=st.integers(1, 2**62),
+    executes=st.booleans(),
+    executed=st.booleans(),
+)
+def test_of_every_record_the_relay_says_what_exitd_says_or_nothing(
+    code: int, signal: int, began: int, kills: int, at_ns: int, executes: bool, executed: bool
+) -> None:
+    data = record(code, signal, began, kills, at_ns)
+    look = Look(Init.REAPED, Process(42, 99), parse(data), executes=executes, executed=executed)
+    verdict = evidence.judge(look)
+    assert not isinstance(verdict, Pending)
+    with session() as s:
+        created(s)
+        s.ask(3, "Wait", C1)
+        s.down()
+        ended(s, data)
+        s.passes(60_000)
+        given = s.take()
+        if began != 1:
+            assert given == []
+            return
+        expected = tasks.wait_reply(tasks.TaskLook(tasks.STOPPED, 0, fold(verdict.status), verdict.at_ns))
+        assert reply(given[0], pb.WaitResponse()) == expected
+        assert not verdict.unseen
+        assert task(s).seen.oom_kills == kills and verdict.oom_kills == max(kills, 0)

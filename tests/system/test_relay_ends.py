@@ -1,0 +1,153 @@
+"""The relay as a program answers for an exitd that is away or silent: the end of a task whose record it has read."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from protos.containerd import process_pb2
+from protos.containerd import task_pb2 as pb
+from protos.ttrpc.v1.ttrpc_pb2 import Response
+from tests.shim.relaywords import C1, CACHEABLE, KEEP, PID, RESPONSE, Frame, success
+from tests.system.processes import open_files, private_kb
+from tests.system.relay import Chain, Container, Relays, chain_of, container
+from tests.system.waits import until, wait_readable
+
+CODE = 7
+
+
+@pytest.fixture
+def c(relays: Relays) -> Iterator[Container]:
+    with container(relays, f"read x; exit {CODE}") as made:
+        yield made
+
+
+def made(c: Container) -> Chain:
+    """A task, by exitd; of a Wait on stream 1 the answer is still to come."""
+    chain = chain_of(c.relays, c.bundle)
+    create = pb.CreateTaskRequest(id="c1", bundle=str(c.bundle.directory), stdout="/f/out")
+    chain.ask(3, "Create", create.SerializeToString(), PID, KEEP)
+    done = chain.up.next()
+    assert done is not None and done.stream == 3
+    return chain
+
+
+def ends(c: Container) -> None:
+    """By itself."""
+    assert c.init.stdin is not None
+    c.init.stdin.close()
+    pidfd = os.pidfd_open(c.init.pid)
+    assert wait_readable(pidfd)
+    os.close(pidfd)
+
+
+def answered(chain: Chain, stream: int, message: Any) -> Any:
+    frame = chain.client.next()
+    assert frame is not None and (frame.stream, frame.type) == (stream, RESPONSE), frame
+    response = Response.FromString(frame.data)
+    assert not response.status.code
+    message.ParseFromString(response.payload)
+    return message
+
+
+def test_with_exitd_away_a_wait_and_a_state_are_answered_with_the_true_code_and_time(c: Container) -> None:
+    chain = made(c)
+    chain.ask(5, "State", C1, success(pb.StateResponse(status=process_pb2.RUNNING).SerializeToString()), CACHEABLE)
+    c.watched()
+    chain.exitd.end()
+    assert chain.client.silent()
+    ends(c)
+    waited = answered(chain, 1, pb.WaitResponse())
+    chain.client.ask(7, "State", C1)
+    state = answered(chain, 7, pb.StateResponse())
+    assert (waited.exit_status, state.status, state.pid) == (CODE, process_pb2.STOPPED, c.init.pid)
+    assert (state.exit_status, state.exited_at, state.stdout) == (CODE, waited.exited_at, "/f/out")
+    chain.exitd.again()
+    up, _ = chain.exitd.greeted()
+    chain.client.ask(9, "Delete", C1)
+    assert [frame.stream for frame in up.frames(2)] == [3, 9]  # a DONE, and no Wait
+
+
+def test_an_end_before_exitd_went_away_is_told_too(c: Container) -> None:
+    chain = made(c)
+    c.watched()
+    ends(c)
+    chain.exitd.end()
+    assert answered(chain, 1, pb.WaitResponse()).exit_status == CODE
+
+
+def test_an_exitd_that_is_there_and_silent_is_stood_in_for(c: Container) -> None:
+    chain = made(c)
+    c.watched()
+    ends(c)
+    assert answered(chain, 1, pb.WaitResponse()).exit_status == CODE
+    chain.answer(1, success(pb.WaitResponse(exit_status=CODE).SerializeToString()))
+    chain.ask(5, "Kill", C1, success())  # the late answer was passed over
+
+
+def test_a_record_that_is_written_late_is_found(c: Container) -> None:
+    chain = made(c)
+    chain.exitd.end()
+    started = c.started
+    ends(c)
+    assert chain.client.silent(2.5)
+    c.record(CODE, False, started)
+    assert answered(chain, 1, pb.WaitResponse()).exit_status == CODE
+
+
+@pytest.mark.parametrize("how", ["none", "another process's", "damaged"])
+def test_without_its_record_an_end_waits_for_exitd(c: Container, how: str) -> None:
+    chain = made(c)
+    chain.exitd.end()
+    started = c.started
+    ends(c)
+    if how != "none":
+        c.record(CODE, False, started + (how == "another process's"))
+    if how == "damaged":
+        with (c.directory / "exit.json").open("r+b") as file:
+            file.seek(100)
+            file.write(b"~")
+    c.init.wait(20)
+    assert chain.client.silent(3)
+    chain.exitd.again()
+    up, _ = chain.exitd.greeted()
+    assert [frame.stream for frame in up.frames(3)] == [3, 1, 1]
+    up.send(Frame(1, RESPONSE, 0, PID))
+    assert chain.client.next() == Frame(1, RESPONSE, 0, PID)
+
+
+def test_one_that_had_ended_before_its_create_was_answered_is_told_too(c: Container) -> None:
+    started = c.started
+    ends(c)
+    c.record(CODE, False, started)
+    c.init.wait(20)
+    chain = made(c)
+    chain.exitd.end()
+    assert answered(chain, 1, pb.WaitResponse()).exit_status == CODE
+
+
+def test_a_killed_task_that_the_relay_has_reported_ends_as_it_did_after_the_relays_death_too(c: Container) -> None:
+    chain = made(c)
+    c.watched()
+    chain.exitd.end()
+    c.init.kill()
+    assert answered(chain, 1, pb.WaitResponse()).exit_status == 128 + signal.SIGKILL
+    os.kill(chain.pid, signal.SIGKILL)
+    chain.relays.gone(chain.pid)
+    deleted = pb.DeleteResponse.FromString(chain.relays.delete(c.bundle)[0])
+    assert (deleted.exit_status, deleted.pid) == (128 + signal.SIGKILL, c.init.pid)
+
+
+def test_a_task_costs_a_descriptor_until_it_has_ended(c: Container) -> None:
+    chain = made(c)
+    before = len(open_files(chain.pid))
+    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is watched")
+    c.watched()
+    ends(c)
+    answered(chain, 1, pb.WaitResponse())
+    assert len(open_files(chain.pid)) < before + 1
+    size = private_kb(chain.pid)
+    print(f"private memory after an end: {size} kB")
+    assert size <= 60
