@@ -9,7 +9,7 @@ SHIM = pathlib.Path(__file__).resolve().parent
 HEADERS = ("core/core.h", "journald/entry.h", "relay/relay.h")
 RELAY = (
     *("buffer", "frames", "proto", "request", "pending", "cache", "session", "courier"),
-    *("group", "address", "evidence", "witness"),
+    *("group", "address", "evidence", "witness", "news"),
 )
 SOURCES = (
     *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog")),

@@ -64,6 +64,7 @@ void connection_own(struct relay *r, int64_t now_ms)
 	struct connection *c = calloc(1, sizeof *c);
 
 	r->idle_ms = now_ms + IDLE_MS;
+	r->asked++;
 	if (!c)
 		return;
 	add(r, c, -1, now_ms);

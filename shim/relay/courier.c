@@ -1,16 +1,25 @@
 /* The courier: one event of exitd's at a time is brought to containerd, over a connection of its own. It outlives exitd
  * and so knows what an exitd that was killed does not: whether containerd has the event. Bytes come in, bytes wait in a
  * buffer to go out. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "relay.h"
 
+#define OURS UINT64_MAX
+
 static void over(struct courier *c, uint64_t told, const char *answer, size_t size)
 {
-	memcpy(c->answer, answer, size);
-	c->answer_size = size;
-	c->told = told;
-	c->over = c->number;
+	if (told == c->number && c->witness)
+		news_taken(c->witness, &c->news);
+	if (told == c->number)
+		c->bring_ms = 0;
+	if (c->number != OURS) {
+		memcpy(c->answer, answer, size);
+		c->answer_size = size;
+		c->told = told;
+		c->over = c->number;
+	}
 	c->number = 0;
 	c->due_ms = 0;
 	buffer_free(&c->to_containerd);
@@ -58,6 +67,14 @@ static int take(struct courier *c, uint64_t number, const char *data, size_t siz
 	return 0;
 }
 
+static bool is_old(struct courier *c, const struct reader *in)
+{
+	struct text request = { in->data + EVENT_HEAD, in->length - EVENT_HEAD };
+
+	c->news = (struct news){ 0 };
+	return c->witness && news_is_old(c->witness, request, &c->news);
+}
+
 /* An event that exitd hands over. It waits for the answer to one before it hands over the next: what comes again, from
  * an exitd that has not noted the answer, is the last one or the one on its way, and is not sent once more. */
 void courier_offer(struct courier *c, struct session *s, const struct reader *in)
@@ -72,9 +89,28 @@ void courier_offer(struct courier *c, struct session *s, const struct reader *in
 		return;
 	if (c->number && c->number != number)
 		return refuse(s, number, "another event is on its way");
-	if (!c->number && c->told != number && take(c, number, in->data + EVENT_HEAD, in->length - EVENT_HEAD))
+	if (!c->number && c->told != number && is_old(c, in))
+		c->told = number;
+	else if (!c->number && c->told != number &&
+		 take(c, number, in->data + EVENT_HEAD, in->length - EVENT_HEAD))
 		return refuse(s, number, "no memory");
 	s->event = number;
+}
+
+/* Begins to bring what exitd does not: it is away, or silent about an end. */
+void courier_bring(struct courier *c, int is_away, int64_t now_ms)
+{
+	struct news news;
+	size_t size;
+	char *request = NULL;
+
+	if (c->number || !c->witness || now_ms < c->bring_ms)
+		return;
+	request = news_next(c->witness, is_away, &news, &size);
+	c->bring_ms = request ? now_ms + BRING_MS : 0;
+	if (request && !take(c, OURS, request, size))
+		c->news = news;
+	free(request);
 }
 
 /* Tells exitd what has become of the event that was handed over here, once that is known. */

@@ -66,6 +66,8 @@ static int prepare(struct relay *r)
 	}
 	r->signals.fd = signals();
 	r->post.fd = -1;
+	r->witness.name_space = r->words->name_space;
+	r->courier.witness = &r->witness;
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	r->inits.fd = epoll_create1(EPOLL_CLOEXEC);
 	if (r->signals.fd < 0 || r->epoll_fd < 0 || r->inits.fd < 0)
@@ -124,6 +126,15 @@ static void reckon(struct relay *r, int promised, int64_t now_ms)
 		r->awaited = 0;
 }
 
+/* How long nobody has to be connected before exitd is asked. It may still be removing what the relay has deleted in its
+ * place: then it is asked sooner, and ever later. */
+static int64_t idle_limit(const struct relay *r)
+{
+	int64_t soon_ms = (int64_t)SOON_MS << (r->asked < 8 ? r->asked : 8);
+
+	return r->has_deleted && soon_ms < IDLE_MS ? soon_ms : IDLE_MS;
+}
+
 static void settle(struct relay *r, int64_t now_ms)
 {
 	struct connection *next;
@@ -143,8 +154,9 @@ static void settle(struct relay *r, int64_t now_ms)
 		if (connection_is_dead(c, now_ms))
 			connection_free(r, c);
 	}
+	post_settle(r, now_ms);	/* once more: an end may have been answered that exitd does not bring */
 	if (r->first)
-		r->idle_ms = now_ms + IDLE_MS;
+		r->idle_ms = now_ms + idle_limit(r);
 	else if (now_ms >= r->idle_ms)
 		connection_own(r, now_ms);
 }

@@ -14,6 +14,7 @@ enum {
 	READ_BYTES = 16384,		/* so much of a connection is read at once */
 	RETRY_MS = 100,
 	FAREWELL_MS = 1000,		/* exitd reads a BYE, or does not */
+	SOON_MS = 500,
 	IDLE_MS = 30000,		/* without a connection: whether any task is left is asked then, and again */
 	PATH_ROOM = 4096,
 	SOCKET_ROOM = 108,		/* of a socket's path (unix(7)) */
@@ -70,9 +71,12 @@ struct relay {
 	int64_t next_try_ms;		/* exitd was not there */
 	int64_t next_accept_ms;		/* there was no descriptor left */
 	int64_t idle_ms;		/* when to ask whether any task is left, unless somebody connects */
+	int has_deleted;		/* exitd has been left word of a task */
+	int asked;			/* so often by itself whether it is needed */
 	int awaited;			/* how many connections `start` has promised that did not come yet, */
 	int64_t awaited_ms;		/* and until when they are believed in */
 	int is_away;
+	int64_t away_ms;		/* ... since */
 	int is_leaving;
 };
 
@@ -94,7 +98,7 @@ int version_main(void);
 
 /* cleanup.c: what `delete` asks exitd. fate.c: what it does without. */
 int cleanup_ask(const struct words *w, const char *bundle, char *reply, size_t room);
-void fate_leave_word(const struct words *w, const char *bundle, const char *socket);
+int fate_leave_word(const struct words *w, const char *bundle, const char *socket);
 void fate_settle(const char *bundle, struct seen *out);
 
 /* bundle.c */

@@ -26,12 +26,13 @@ static void complain(const char *what)
 	fprintf(stderr, PROGRAM ": %s: %s\n", what, strerror(errno));
 }
 
-/* <state>/shimv2/gone/HASH: exitd finds it when it is back, and gives the task up. `socket`: the dead relay's, or "". */
-void fate_leave_word(const struct words *w, const char *bundle, const char *socket)
+/* <state>/shimv2/gone/HASH: exitd finds it when it is back, and gives the task up. `socket`: the dead relay's, or "". 0, or
+ * -errno, which has been complained of. */
+int fate_leave_word(const struct words *w, const char *bundle, const char *socket)
 {
 	char text[MESSAGE_MAX], name[512], hash[HASH_SIZE], path[PATH_ROOM], made[PATH_ROOM + 16];
 	struct writer out;
-	int fd, size;
+	int fd, size, error = 0;
 
 	size = snprintf(name, sizeof name, "%s/%s", w->name_space, w->id);
 	sha256_hex(hash, name, (size_t)size < sizeof name ? (size_t)size : sizeof name - 1);
@@ -47,13 +48,16 @@ void fate_leave_word(const struct words *w, const char *bundle, const char *sock
 	mkdir(path, 0700);
 	snprintf(path, sizeof path, "%s/shimv2/gone/%s", w->state, hash);
 	snprintf(made, sizeof made, "%s.%d", path, (int)getpid());
+	errno = 0;
 	fd = open(made, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0 || size < 0 || write(fd, text, (size_t)size) != size || rename(made, path)) {
+		error = errno ? -errno : -EIO;
 		complain(path);
 		unlink(made);
 	}
 	if (fd >= 0)
 		close(fd);
+	return error;
 }
 
 /* By descriptor, and only if it is the process that exitd knew by this pid. 0, also for one that has gone; or -errno. */

@@ -40,6 +40,8 @@ void link_open(struct relay *r, struct connection *c, int64_t now_ms)
 		r->next_try_ms = now_ms + RETRY_MS;
 		if (!r->is_away)
 			relay_log(r, "warning", "exitd is away, what is asked of it waits");
+		if (!r->is_away)
+			r->away_ms = now_ms;
 		r->is_away = 1;
 		return;
 	}

@@ -1,5 +1,6 @@
 /* containerd-shim-exitd-v2: what containerd starts for the runtime io.containerd.exitd.v2. One small process for
- * each pod hands containerd's calls on to exitd and keeps containerd's connection while exitd is away.
+ * each pod hands containerd's calls on to exitd and keeps containerd's connection while exitd is away. Of ends it then is
+ * the witness.
  *
  *   -namespace NS -address SOCKET -id ID [-bundle DIR] start | delete, -v, -info
  *

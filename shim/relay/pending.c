@@ -46,11 +46,12 @@ void pending_drop(struct pending *p, struct request *r)
 	request_free(r);
 }
 
+/* exitd hears of a Shutdown all the same: it may be what the relay ends by. */
 void pending_drop_answered(struct pending *p)
 {
 	for (struct request *r = p->first, *next; r; r = next) {
 		next = r->next;
-		if (r->answered)
+		if (r->answered && r->kind != CALL_SHUTDOWN)
 			pending_drop(p, r);
 	}
 }

@@ -56,6 +56,15 @@ static void write_out(struct relay *r)
 	}
 }
 
+/* Whether there is a containerd that would take an event: exitd is not looked for without one either. */
+static bool is_taken(const struct relay *r)
+{
+	for (const struct connection *c = r->first; c; c = c->next)
+		if (c->down.fd >= 0)
+			return true;
+	return false;
+}
+
 /* All that can be done without waiting. */
 void post_settle(struct relay *r, int64_t now_ms)
 {
@@ -63,6 +72,8 @@ void post_settle(struct relay *r, int64_t now_ms)
 
 	if (courier_look(&r->courier, now_ms))
 		drop(r);
+	if (is_taken(r))
+		courier_bring(&r->courier, r->is_away && now_ms >= r->away_ms + AWAY_MS, now_ms);
 	if (courier_wants(&r->courier) && now_ms >= r->dial_ms)
 		dial(r, now_ms);
 	write_out(r);
@@ -76,6 +87,6 @@ int64_t post_due_ms(const struct relay *r)
 	const struct courier *c = &r->courier;
 
 	if (!c->number)
-		return INT64_MAX;
+		return c->bring_ms && is_taken(r) ? c->bring_ms : INT64_MAX;
 	return courier_wants(c) && r->dial_ms < c->due_ms ? r->dial_ms : c->due_ms;
 }

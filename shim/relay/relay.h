@@ -41,11 +41,16 @@ enum {
 	SILENCE_MS = 1000,		/* after which a cached reply stands in for exitd's */
 	AWAY_MS = 1000,			/* so long exitd may be away, or ... */
 	OVERDUE_MS = 3000,		/* ... leave a Wait for what has ended unanswered, until the relay answers it */
+	DELETE_MS = 8000,		/* likewise: containerd's CRI gives a Delete up after 10 s */
+	SHUTDOWN_MS = 2500,		/* ... and containerd a Shutdown after 3 s */
+	STATS_MS = 1500,		/* ... and nobody statistics, which must not hang */
+	BRING_MS = 1000,		/* between attempts to bring an event of the relay's own */
 	READ_MS = 1000,			/* for who reads the output, between init's end and the answer of a Wait */
 	TASKS_MAX = 256,		/* that the relay knows the ends of */
 	GROUP_MAX = 256,		/* longest group, with its NUL */
 	HASH_SIZE = 65,			/* sha256 in hex, with its NUL */
 	CODE_INVALID_ARGUMENT = 3,
+	CODE_NOT_FOUND = 5,
 	CODE_RESOURCE_EXHAUSTED = 8,
 	CODE_UNAVAILABLE = 14,
 };
@@ -96,7 +101,10 @@ int response_code(const char *data, size_t size, struct text *payload);
 int response_error(char *out, size_t size, int code, const char *text);
 
 /* request.c */
-enum { CALL_OTHER, CALL_WAIT, CALL_LOOK, CALL_TURN, CALL_CREATE, CALL_DELETE, CALL_SHUTDOWN };
+enum {
+	CALL_OTHER, CALL_WAIT, CALL_LOOK, CALL_TURN, CALL_CREATE, CALL_DELETE, CALL_KILL, CALL_STATS, CALL_SHUTDOWN,
+	CALLS,
+};
 struct request {
 	struct request *next;
 	char *data;
@@ -173,8 +181,8 @@ enum task_stage {
 };
 struct task {
 	struct task *next;
-	struct text id;
-	struct text bundle;		/* with a NUL behind it */
+	struct text id;			/* with a NUL behind it */
+	struct text bundle;		/* likewise */
 	struct text in;
 	struct text out;
 	struct text err;
@@ -183,11 +191,20 @@ struct task {
 	int init_fd;			/* the watcher's; -1: none */
 	int64_t due_ms;			/* when the record, or the note of exitd's, is looked for */
 	struct seen seen;
+	uint64_t number;
+	int told;			/* NEWS_... that containerd has taken, through this relay */
+	int brought;			/* ... of them what the relay brought by itself */
+	int is_reported;		/* exitd was silent about this end, and the relay has told it */
+	int is_wanted;			/* a Delete waits for the relay: exitd is to be left word */
+	int is_noted;			/* ... it has been */
+	int is_deleted;			/* ... and the relay has answered */
 };
 struct witness {
-	struct task *first;
-	size_t count;
+	struct task *first;		/* the newest */
+	const char *name_space;
+	size_t count;			/* without those that are gone */
 	size_t ended;			/* so many at TASK_ENDED */
+	uint64_t numbers;
 };
 void witness_made(struct witness *w, struct text create);
 struct task *witness_named(const struct witness *w, struct text payload);
@@ -196,9 +213,30 @@ void witness_watched(struct witness *w, struct task *t, int pid, uint64_t starte
 void witness_dead(struct witness *w, struct task *t, int64_t now_ms);
 void witness_read(struct witness *w, struct task *t, const struct seen *seen);
 void witness_unread(struct witness *w, struct task *t);
+void witness_put_time(struct writer *w, int number, int64_t realtime_ns);
+void witness_put_end(struct writer *w, const struct seen *seen, int status_at);
 void witness_deleted(struct writer *w, const struct seen *seen);
-size_t witness_answer(const struct task *t, const struct request *r, char **out);
+int witness_answer(struct task *t, const struct request *r, char **out);
 void witness_sweep(struct witness *w);
+
+/* news.c: which events of a task containerd has, and which the relay brings. */
+enum {
+	NEWS_OTHER = 0,
+	NEWS_CREATE = 1,
+	NEWS_START = 2,
+	NEWS_OOM = 4,
+	NEWS_EXIT = 8,			/* of init */
+	NEWS_DELETE = 16,
+};
+struct news {
+	uint64_t task;			/* 0: none that is known here */
+	int what;
+	int is_ours;
+};
+int news_is_old(struct witness *w, struct text request, struct news *note);
+char *news_next(const struct witness *w, int is_away, struct news *note, size_t *size);
+void news_taken(struct witness *w, const struct news *note);
+bool news_keeps(const struct task *t, int *kept);
 
 /* session.c: one connection of containerd and the one to exitd that belongs to it. */
 struct note {
@@ -249,7 +287,10 @@ bool session_stays(const struct session *s, int *is_leaving);
 
 /* courier.c: what is brought to containerd, for all connections of a relay. */
 struct courier {
-	uint64_t number;		/* on its way; 0: nothing is */
+	struct witness *witness;	/* NULL: there are only exitd's events */
+	struct news news;		/* what is on its way, for the witness */
+	int64_t bring_ms;		/* when the next event of the relay's own may be tried; 0: at once */
+	uint64_t number;		/* on its way; 0: nothing is; UINT64_MAX: one of the relay's own */
 	uint64_t told;			/* the last that containerd has taken */
 	uint64_t over;			/* the last that was on its way, with its answer */
 	char answer[256];
@@ -262,6 +303,7 @@ struct courier {
 };
 void courier_offer(struct courier *c, struct session *s, const struct reader *in);
 void courier_report(const struct courier *c, struct session *s);
+void courier_bring(struct courier *c, int is_away, int64_t now_ms);
 bool courier_wants(const struct courier *c);
 void courier_up(struct courier *c);
 void courier_down(struct courier *c);

@@ -39,6 +39,10 @@ static void look_into(struct request *r)
 		r->kind = CALL_CREATE;
 	else if (is(method, "Delete"))
 		r->kind = CALL_DELETE;
+	else if (is(method, "Kill"))
+		r->kind = CALL_KILL;
+	else if (is(method, "Stats"))
+		r->kind = CALL_STATS;
 	else if (is(method, "Shutdown"))
 		r->kind = CALL_SHUTDOWN;
 	else if (is(method, "Connect") || is(method, "Pids") || is(method, "State"))

@@ -68,11 +68,24 @@ static void refuse_length(struct session *s, const struct reader *r)
 	refuse(s, r->stream, CODE_RESOURCE_EXHAUSTED, r->length > FRAME_MAX ? why : "no memory");
 }
 
-/* In exitd's place. Its own reply to what it has been sent is still waited for. */
+/* It has changed, or is known to have: Start, Pause, Resume, Wait and Delete name it by the same bytes as State. */
+static void is_otherwise(struct session *s, const struct request *r)
+{
+	if (r->kind == CALL_DELETE)
+		cache_forget(s->cache, r->payload);
+	else if (r->kind == CALL_TURN || r->kind == CALL_WAIT)
+		cache_drop(s->cache, (struct text){ "State", 5 }, r->payload);
+	if (s->witness && r->kind == CALL_CREATE)
+		witness_made(s->witness, r->payload);
+	if (s->witness && r->kind == CALL_DELETE)
+		witness_gone(s->witness, r->payload);
+}
+
+/* In exitd's place. Its own reply to what it has been sent is still waited for; a Shutdown it is told in any case. */
 static void stand_in(struct session *s, struct request *r, struct text reply)
 {
 	give(s, r->stream, reply);
-	if (r->sent)
+	if (r->sent || r->kind == CALL_SHUTDOWN)
 		r->answered = 1;
 	else
 		pending_drop(&s->pending, r);
@@ -81,17 +94,21 @@ static void stand_in(struct session *s, struct request *r, struct text reply)
 /* 1: answered by what the relay has seen of the task's end. */
 static int from_witness(struct session *s, struct request *r)
 {
-	const struct task *t = s->witness && s->witness->ended ? witness_named(s->witness, r->payload) : NULL;
+	struct task *t = s->witness && s->witness->ended && !r->answered ? witness_named(s->witness, r->payload) : NULL;
 	char *reply;
-	size_t size;
+	int size;
 
-	if (!t || r->answered)
+	if (!t)
 		return 0;
 	size = witness_answer(t, r, &reply);
-	if (size)
-		stand_in(s, r, (struct text){ reply, size });
+	if (size >= 0 && r->kind == CALL_DELETE) {
+		t->is_deleted = 1;
+		is_otherwise(s, r);
+	}
+	if (size >= 0)
+		stand_in(s, r, (struct text){ reply, (size_t)size });
 	free(reply);
-	return size > 0;
+	return size >= 0;
 }
 
 /* 1: answered as the relay has seen it end, or as exitd last did. */
@@ -170,25 +187,12 @@ static void bye(struct session *s)
 	frame(s, &s->to_exitd, FRAME_BYE, 0, (struct text){ "", 0 });
 }
 
-/* It has changed, or is known to have: Start, Pause, Resume, Wait and Delete name it by the same bytes as State. */
-static void is_otherwise(struct session *s, const struct request *r)
-{
-	if (r->kind == CALL_DELETE)
-		cache_forget(s->cache, r->payload);
-	else if (r->kind == CALL_TURN || r->kind == CALL_WAIT)
-		cache_drop(s->cache, (struct text){ "State", 5 }, r->payload);
-	if (s->witness && r->kind == CALL_CREATE)
-		witness_made(s->witness, r->payload);
-	if (s->witness && r->kind == CALL_DELETE)
-		witness_gone(s->witness, r->payload);
-}
-
 static void response(struct session *s, struct reader *in)
 {
 	struct request *r = pending_find(&s->pending, in->stream);
 	struct text reply = { in->data ? in->data : "", in->data ? in->length : 0 }, payload;
 
-	if (s->is_over)
+	if (s->is_over || (r && r->answered))
 		s->is_leaving |= in->flags & REPLY_LEAVE;
 	if (!r || !r->sent)
 		return;
@@ -319,36 +323,61 @@ void session_look(struct session *s, int64_t now_ms)
 	}
 }
 
-/* When the relay answers this of a task that has ended, unless exitd does before. A State is not waited for. */
-static int64_t overdue(const struct session *s, const struct request *r, const struct task *t)
-{
-	int64_t since_ms = r->silent_ms > t->due_ms ? r->silent_ms : t->due_ms;
+/* How long a request waits for an exitd that is away, and for one that is silent; without the latter it waits for ever. */
+static const struct { int64_t away_ms; int64_t silent_ms; } patience[CALLS] = {
+	[CALL_LOOK] = { 0, SILENCE_MS },
+	[CALL_WAIT] = { AWAY_MS, OVERDUE_MS },
+	[CALL_KILL] = { AWAY_MS, OVERDUE_MS },
+	[CALL_DELETE] = { AWAY_MS, DELETE_MS },
+	[CALL_STATS] = { AWAY_MS, STATS_MS },
+	[CALL_SHUTDOWN] = { AWAY_MS, SHUTDOWN_MS },
+};
 
-	if (r->kind == CALL_LOOK)
-		return s->is_up ? r->silent_ms + SILENCE_MS : 0;
-	return s->is_up ? since_ms + OVERDUE_MS : s->away_ms + AWAY_MS;
+/* What is asked of an end is not overdue before the end has been read. */
+static int64_t overdue(const struct session *s, const struct request *r)
+{
+	const struct task *t = r->kind == CALL_STATS || r->kind == CALL_SHUTDOWN || !s->witness->ended ?
+		NULL : witness_named(s->witness, r->payload);
+	int64_t since_ms = t && r->kind != CALL_LOOK && t->due_ms > r->silent_ms ? t->due_ms : r->silent_ms;
+
+	if (!patience[r->kind].silent_ms || r->answered)
+		return 0;
+	if (r->kind != CALL_STATS && r->kind != CALL_SHUTDOWN && (!t || t->stage != TASK_ENDED))
+		return 0;
+	return s->is_up ? since_ms + patience[r->kind].silent_ms : s->away_ms + patience[r->kind].away_ms;
 }
 
-/* The ends that exitd, which is away or silent, does not tell. */
+static void stand_in_for(struct session *s, struct request *r)
+{
+	char data[128];
+	int size;
+
+	if (r->kind == CALL_STATS) {
+		size = response_error(data, sizeof data, CODE_UNAVAILABLE, "exitd is away");
+		stand_in(s, r, (struct text){ data, size > 0 ? (size_t)size : 0 });
+	} else if (r->kind == CALL_SHUTDOWN) {
+		stand_in(s, r, (struct text){ "", 0 });
+	} else {
+		from_witness(s, r);
+	}
+}
+
+/* The relay answers what exitd, which is away or silent, does not: of ends that it has seen, and where waiting harms. */
 void session_witness(struct session *s, int64_t now_ms)
 {
 	s->overdue_ms = 0;
 	if (!s->is_up && !s->away_ms)
 		s->away_ms = now_ms;
-	if (!s->witness || !s->witness->ended || s->is_over)
+	if (!s->witness || s->is_over)
 		return;
 	for (struct request *r = s->pending.first, *next; r; r = next) {
-		const struct task *t = r->answered ? NULL : witness_named(s->witness, r->payload);
-		int64_t at_ms;
+		int64_t at_ms = overdue(s, r);
 
 		next = r->next;
-		if (!t || t->stage != TASK_ENDED || (r->kind != CALL_WAIT && r->kind != CALL_LOOK))
-			continue;
-		at_ms = overdue(s, r, t);
-		if (now_ms < at_ms && (!s->overdue_ms || at_ms < s->overdue_ms))
+		if (at_ms > now_ms && (!s->overdue_ms || at_ms < s->overdue_ms))
 			s->overdue_ms = at_ms;
-		else if (now_ms >= at_ms)
-			from_witness(s, r);
+		else if (at_ms && at_ms <= now_ms)
+			stand_in_for(s, r);
 	}
 }
 

@@ -67,9 +67,26 @@ static void look(struct relay *r, struct task *t, int64_t now_ms)
 	if (!error)
 		witness_read(&r->witness, t, &seen);
 	else if (found || is_short(error))
-		again(t, now_ms);
+		t->due_ms = now_ms + (r->is_away ? RETRY_MS : READ_MS);	/* its shim may stand still for long */
 	else
 		witness_unread(&r->witness, t);
+}
+
+static bool is_waiting(const struct task *t)
+{
+	return t->is_wanted && !t->is_noted;
+}
+
+/* For exitd, which does not hear of the Delete that the relay answers: it removes the task when it is back. */
+static void leave_word(struct relay *r, struct task *t, int64_t now_ms)
+{
+	struct words of = *r->words;
+
+	of.id = t->id.at;
+	t->is_noted = !fate_leave_word(&of, t->bundle.at, "");
+	r->has_deleted |= t->is_noted;
+	if (!t->is_noted)
+		again(t, now_ms);
 }
 
 /* Some inits have ended. */
@@ -99,6 +116,8 @@ void watch_settle(struct relay *r, int64_t now_ms)
 			meet(r, t, now_ms);
 		else if (t->stage == TASK_DEAD && now_ms >= t->due_ms)
 			look(r, t, now_ms);
+		else if (t->stage == TASK_ENDED && is_waiting(t) && now_ms >= t->due_ms)
+			leave_word(r, t, now_ms);
 		else if (t->stage == TASK_GONE)
 			let_go(t);
 		gone |= t->stage == TASK_GONE;
@@ -113,7 +132,8 @@ int64_t watch_due_ms(const struct relay *r)
 	int64_t at_ms = INT64_MAX;
 
 	for (const struct task *t = r->witness.first; t; t = t->next)
-		if ((t->stage == TASK_MADE || t->stage == TASK_DEAD) && t->due_ms < at_ms)
+		if ((t->stage == TASK_MADE || t->stage == TASK_DEAD || (t->stage == TASK_ENDED && is_waiting(t))) &&
+		    t->due_ms < at_ms)
 			at_ms = t->due_ms;
 	return at_ms;
 }

@@ -1,5 +1,6 @@
 /* What the relay itself knows of its tasks: who was made through it, and how init ended, from the record that its shim has
  * written. It answers for an exitd that is away or silent, and for nothing else; what has no record waits for exitd. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,19 +75,21 @@ void witness_made(struct witness *w, struct text create)
 	t = find(w, of[1]);
 	if (t)
 		go_to(w, t, TASK_GONE);
-	size = of[1].size + of[2].size + 1 + of[5].size + of[6].size + of[7].size;
+	size = of[1].size + 1 + of[2].size + 1 + of[5].size + of[6].size + of[7].size;
 	t = w->count < TASKS_MAX ? calloc(1, sizeof *t + size) : NULL;
 	if (!t)
 		return;
 	at = (char *)(t + 1);
 	t->bundle = copy(&at, of[2]);
-	at++;	/* a path ends with a NUL */
+	at++;
 	t->id = copy(&at, of[1]);
+	at++;
 	t->in = copy(&at, of[5]);
 	t->out = copy(&at, of[6]);
 	t->err = copy(&at, of[7]);
 	t->terminal = terminal;
 	t->init_fd = -1;
+	t->number = ++w->numbers;
 	t->next = w->first;
 	w->first = t;
 	w->count++;
@@ -141,22 +144,28 @@ void witness_unread(struct witness *w, struct task *t)
 	go_to(w, t, TASK_UNKNOWN);
 }
 
-static void put_end(struct writer *w, const struct seen *seen, int status_at, int time_at)
+void witness_put_time(struct writer *w, int number, int64_t realtime_ns)
 {
 	char stamp[32];
 	struct writer t = { .data = stamp, .size = sizeof stamp };
 
-	proto_number(&t, 1, (uint64_t)(seen->realtime_ns / 1000000000));
-	proto_number(&t, 2, (uint64_t)(seen->realtime_ns % 1000000000));
+	proto_number(&t, 1, (uint64_t)(realtime_ns / 1000000000));
+	proto_number(&t, 2, (uint64_t)(realtime_ns % 1000000000));
+	proto_text(w, number, stamp, t.used);
+}
+
+/* Everywhere the time is the field behind the status. */
+void witness_put_end(struct writer *w, const struct seen *seen, int status_at)
+{
 	proto_number(w, status_at, (uint64_t)seen->status);
-	proto_text(w, time_at, stamp, t.used);
+	witness_put_time(w, status_at + 1, seen->realtime_ns);
 }
 
 /* A DeleteResponse. */
 void witness_deleted(struct writer *w, const struct seen *seen)
 {
 	proto_number(w, 1, (uint64_t)seen->pid);
-	put_end(w, seen, 2, 3);
+	witness_put_end(w, seen, 2);
 }
 
 static void put_text(struct writer *w, int number, struct text text)
@@ -175,7 +184,7 @@ static void put_state(struct writer *w, const struct task *t)
 	put_text(w, 6, t->out);
 	put_text(w, 7, t->err);
 	proto_number(w, 8, (uint64_t)t->terminal);
-	put_end(w, &t->seen, 9, 10);
+	witness_put_end(w, &t->seen, 9);
 }
 
 static size_t room_of(const struct task *t)
@@ -183,35 +192,72 @@ static size_t room_of(const struct task *t)
 	return NUMBERS_ROOM + t->id.size + t->bundle.size + t->in.size + t->out.size + t->err.size;
 }
 
-/* The answer for an exitd that is not there, to a request of a task that has ended: its size, in memory that the caller
- * frees; 0 where exitd has to answer. */
-size_t witness_answer(const struct task *t, const struct request *r, char **out)
+static int success(const struct task *t, const struct request *r, char *out, size_t room)
 {
-	struct writer inner = { .size = room_of(t) }, whole = { .size = inner.size + NUMBERS_ROOM };
+	struct writer inner = { .data = malloc(room_of(t)), .size = room_of(t) }, whole = { .data = out, .size = room };
 
-	*out = NULL;
-	if (t->stage != TASK_ENDED || (r->kind != CALL_WAIT && !is(r->method, "State")))
+	if (!inner.data)
 		return 0;
-	inner.data = malloc(inner.size);
-	whole.data = malloc(whole.size);
-	if (inner.data && r->kind == CALL_WAIT)
-		put_end(&inner, &t->seen, 1, 2);
-	else if (inner.data)
+	if (r->kind == CALL_WAIT)
+		witness_put_end(&inner, &t->seen, 1);
+	else if (r->kind == CALL_DELETE)
+		witness_deleted(&inner, &t->seen);
+	else
 		put_state(&inner, t);
-	if (inner.data && whole.data)
-		proto_text(&whole, 2, inner.data, inner.used);
+	proto_text(&whole, 2, inner.data, inner.used);
 	free(inner.data);
-	*out = whole.data;
-	return inner.overflow || whole.overflow ? 0 : whole.used;
+	return inner.overflow || whole.overflow ? 0 : (int)whole.used;
 }
 
-/* Frees the tasks that are gone, once nobody watches them (`init_fd` is -1). */
+/* Of signals to all processes nobody is left to get them. */
+static int no_process(const struct request *r, char *out, size_t room)
+{
+	const char *at = r->payload.at, *end = r->payload.at + r->payload.size;
+	struct field field;
+	int everyone = 0;
+
+	while (proto_next(&at, end, &field) > 0)
+		if (!field.is_text && field.number == 4)
+			everyone = field.value != 0;
+	return everyone ? 0 : response_error(out, room, CODE_NOT_FOUND, "process already finished: not found");
+}
+
+/* exitd's events come first, and exitd has to hear of it when it is back, whatever becomes of the relay. */
+static int may_delete(struct task *t)
+{
+	t->is_wanted |= t->told & NEWS_EXIT;
+	return t->is_wanted && t->is_noted;
+}
+
+/* The answer in exitd's place to a request of a task: its size, in memory that the caller frees; -ENOENT where exitd has
+ * to answer. */
+int witness_answer(struct task *t, const struct request *r, char **out)
+{
+	size_t room = room_of(t) + NUMBERS_ROOM;
+	int size;
+
+	*out = NULL;
+	if (t->stage != TASK_ENDED || r->kind == CALL_OTHER || (r->kind == CALL_LOOK && !is(r->method, "State")))
+		return -ENOENT;
+	t->is_reported = 1;
+	if (r->kind == CALL_DELETE && !may_delete(t))
+		return -ENOENT;
+	*out = malloc(room);
+	if (!*out)
+		return -ENOENT;
+	size = r->kind == CALL_KILL ? no_process(r, *out, room) : success(t, r, *out, room);
+	return size || r->kind == CALL_KILL ? size : -ENOENT;
+}
+
+/* Frees the tasks that are gone and of no more use, once nobody watches them (`init_fd` is -1). */
 void witness_sweep(struct witness *w)
 {
+	int kept = 0;
+
 	for (struct task **link = &w->first; *link;) {
 		struct task *t = *link;
 
-		if (t->stage != TASK_GONE || t->init_fd >= 0) {
+		if (t->stage != TASK_GONE || t->init_fd >= 0 || news_keeps(t, &kept)) {
 			link = &t->next;
 			continue;
 		}

@@ -151,7 +151,7 @@ def test_while_exitd_is_away_what_it_said_last_is_said_again(method: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("method", "flags"), [("Stats", CACHEABLE), ("Create", CACHEABLE), ("Wait", CACHEABLE), ("State", 0)]
+    ("method", "flags"), [("Exec", CACHEABLE), ("Create", CACHEABLE), ("Wait", CACHEABLE), ("State", 0)]
 )
 def test_nothing_else_is_ever_answered_from_memory(method: str, flags: int) -> None:
     with session() as s:

@@ -17,7 +17,7 @@ from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.taskfacts import Stdio
 from supervisor.model.values import Process, fold
 from tests.shim.relaysession import Session, session
-from tests.shim.relaywords import C1, C2, CACHEABLE, PID, RESPONSE, Frame, failure, of_task, success
+from tests.shim.relaywords import C1, C2, CACHEABLE, LEAVE, PID, RESPONSE, Frame, code_of, failure, of_task, success
 
 AWAY_MS, OVERDUE_MS, READ_MS, SILENCE_MS = lib.AWAY_MS, lib.OVERDUE_MS, lib.READ_MS, lib.SILENCE_MS
 CREATE = pb.CreateTaskRequest(id="c1", bundle="/b/c1", stdout="/f/out", stderr="/f/err", stdin="/f/in", terminal=True)
@@ -162,7 +162,7 @@ def test_a_state_that_a_silent_exitd_is_asked_for_is_that_of_the_end_after_a_sec
         assert reply(frame, pb.StateResponse()).status == process_pb2.STOPPED
 
 
-@pytest.mark.parametrize("method", ["Delete", "Exec", "Start", "Pids", "Connect", "Update"])
+@pytest.mark.parametrize("method", ["Exec", "Start", "Pids", "Connect", "Update"])
 def test_everything_else_waits_for_exitd(method: str) -> None:
     with session() as s:
         created(s)
@@ -235,6 +235,97 @@ def test_beyond_a_bound_tasks_are_exitds_alone() -> None:
             created(s, pb.CreateTaskRequest(id=f"t{n}", bundle="/b"), 2 * n + 1)
         assert s.witness.count == lib.TASKS_MAX
         assert task(s, of_task("t0")) and not task(s, of_task(f"t{lib.TASKS_MAX}"))
+
+
+@pytest.mark.parametrize(("everyone", "code"), [(False, 5), (True, 0)])
+def test_to_who_has_ended_no_signal_can_be_sent(everyone: bool, code: int) -> None:
+    with session() as s:
+        created(s)
+        s.down()
+        ended(s)
+        s.ask(3, "Kill", pb.KillRequest(id="c1", signal=9, all=everyone).SerializeToString())
+        s.ask(5, "Kill", pb.KillRequest(id="c2", signal=9, all=everyone).SerializeToString())
+        s.passes(AWAY_MS)
+        assert [(frame.stream, code_of(frame.data)) for frame in s.take()] == [(3, code)]
+
+
+def test_a_delete_is_answered_when_containerd_has_the_exit_and_exitd_has_been_left_word() -> None:
+    with session() as s:
+        created(s)
+        s.down()
+        ended(s)
+        s.ask(3, "Delete", C1)
+        s.passes(60_000)
+        assert s.take() == [] and not task(s).is_wanted
+        task(s).told |= lib.NEWS_EXIT
+        s.passes(0)
+        assert s.take() == [] and task(s).is_wanted
+        task(s).is_noted = 1
+        s.passes(0)
+        (frame,) = s.take()
+        assert reply(frame, pb.DeleteResponse()) == tasks.delete_reply(tasks.TaskLook(tasks.STOPPED, 42, 7, AT_NS))
+        assert not task(s)
+        s.up()
+        assert [frame.stream for frame in s.hear_all()] == [0]
+
+
+def test_a_delete_that_exitd_works_on_is_left_to_it_for_long() -> None:
+    with session() as s:
+        created(s)
+        ended(s)
+        task(s).told, task(s).is_noted = lib.NEWS_EXIT, 1
+        s.ask(3, "Delete", C1)
+        s.hear()
+        s.passes(lib.DELETE_MS - 1)
+        assert s.take() == []
+        s.passes(1)
+        assert [frame.stream for frame in s.take()] == [3]
+        s.answer(3, PID)
+        assert s.take() == []
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_statistics_do_not_hang(is_away: bool) -> None:
+    with session() as s:
+        created(s)
+        if is_away:
+            s.down()
+        s.passes(0)
+        s.ask(3, "Stats", C1)
+        s.hear()
+        s.passes(999)
+        assert s.take() == []
+        s.passes(lib.STATS_MS - 999)
+        assert [(frame.stream, code_of(frame.data)) for frame in s.take()] == [(3, 14)]
+        if not is_away:
+            s.answer(3, PID)
+            assert s.take() == []
+
+
+def test_a_shutdown_is_answered_and_exitd_hears_of_it_all_the_same_and_may_end_the_relay_by_it() -> None:
+    with session() as s:
+        created(s)
+        s.down()
+        s.passes(0)
+        s.ask(3, "Shutdown")
+        s.passes(AWAY_MS)
+        assert [(frame.stream, code_of(frame.data)) for frame in s.take()] == [(3, 0)]
+        s.over()
+        s.up()
+        assert [frame.stream for frame in s.hear_all()] == [0, 3]
+        s.answer(3, success(), LEAVE)
+        assert s.c.is_leaving and s.take() == []
+
+
+def test_a_shutdown_that_a_silent_exitd_answers_late_may_end_the_relay_too() -> None:
+    with session() as s:
+        created(s)
+        s.ask(3, "Shutdown")
+        s.hear()
+        s.passes(lib.SHUTDOWN_MS)
+        assert [frame.stream for frame in s.take()] == [3]
+        s.answer(3, success(), LEAVE)
+        assert s.c.is_leaving and s.take() == []
 
 
 @given(

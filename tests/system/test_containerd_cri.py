@@ -1,8 +1,10 @@
 """Pods as a kubelet has them, by the CRI of a real containerd: with exitd as with containerd's own runtime."""
 
+import contextlib
 import json
 import os
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -147,12 +149,12 @@ class Scene:
         self.cri, self.runtime, self.name = cri, runtime, name
         self.pod = cri.pod(runtime, name)
 
-    def told(self, name: str, script: str) -> tuple[Container, Callable[[], None]]:
+    def told(self, name: str, script: str, **fields: Any) -> tuple[Container, Callable[[], None]]:
         """A container that goes on with its script when the second is called."""
         place = self.cri.containerd.base / f"m-{self.name}-{name}"
         place.mkdir()
         mounts = [{"container_path": "/mnt", "host_path": str(place)}]
-        made = self.pod.run(name, "sh", "-c", f"echo up; {UNTIL_TOLD}; {script}", mounts=mounts)
+        made = self.pod.run(name, "sh", "-c", f"echo up; {UNTIL_TOLD}; {script}", mounts=mounts, **fields)
         until(lambda: made.lines()[:1] == [("stdout", "F", "up")], f"{name} is not up")
         return made, (place / "go").touch
 
@@ -292,6 +294,31 @@ def containerd_is_restarted(scene: Scene) -> object:
     return ended, before, stays.lines(), said, scene.pod.ready(), stays.ended()
 
 
+def ends_while_exitd_is_away(scene: Scene) -> object:
+    """Each is seen, with its code and reason, and removed; statistics do not hang."""
+    ends, go = scene.told("ends", "exit 33")
+    eats, eat = scene.told("eats", "exec tail /dev/zero", memory_bytes=16 << 20)
+    stays = scene.pod.run("stays", "sleep", "1000")
+    daemon = scene.cri.containerd.exitd if scene.runtime == EXITD else None
+    if daemon is not None:
+        daemon.kill()
+    go()
+    eat()
+    ended, killed = ends.ended(), eats.ended()
+    assert ended == ("exited", 33, "Error", True)
+    ends("Remove")
+    began = time.monotonic()
+    with contextlib.suppress(grpc.RpcError):
+        stays.stats()
+    assert time.monotonic() - began < 2
+    if daemon is not None:
+        until(lambda: eats.status().reason == "OOMKilled", "it is not told as killed for memory")
+        daemon.start()
+    said = stays.exec("sh", "-c", "exit 4")
+    stays("Stop", timeout=0)
+    return ended, killed[:2], said, stays.ended(), scene.pod.ready()
+
+
 def the_sandbox_dies(scene: Scene) -> object:
     """The pod is not ready any more; its containers are not touched, each has a pid namespace of its own."""
     box = scene.pod.run("box", "sleep", "1000")
@@ -319,7 +346,7 @@ def the_shim_dies(scene: Scene) -> object:
 
 SCENES: tuple[Callable[[Scene], object], ...] = (
     *(two_containers, exec_sync, logs_that_are_rotated, stop_with_grace, out_of_memory, statistics),
-    *(what_cannot_start, containerd_is_restarted, the_sandbox_dies, the_shim_dies),
+    *(what_cannot_start, containerd_is_restarted, ends_while_exitd_is_away, the_sandbox_dies, the_shim_dies),
     *(whom_init_leaves_among_the_hosts_pids, whom_init_leaves_among_its_pods_pids),
 )
 

@@ -2,15 +2,17 @@
 
 import contextlib
 import pathlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from protos.exitd.v1.exitd_pb2 import ExitsRequest
 from tests.system.containerd.events import Event, Recorder
 from tests.system.containerd.history import STOPPED, Who
-from tests.system.containerd.server import EXITD, Box, Containerd
+from tests.system.containerd.server import EXITD, NOTHING, Box, Containerd
 from tests.system.containerd.tasks import Pending, Tasks
-from tests.system.processes import stopped
+from tests.system.processes import killed, stopped
+from tests.system.waits import until
 
 BEGUN = ["/tasks/create", "/tasks/start"]
 OVER = ["/tasks/exit", "/tasks/delete"]
@@ -62,14 +64,63 @@ def test_while_exitd_is_away_an_end_is_no_secret_and_is_told_and_stored_once(con
         assert waited is not None and waited.code == 7
         state = e.clients.begin("state", Who(e.box.id)).call()
         assert (state.status, state.pid, state.end, e.box.state) == (STOPPED, e.init, waited, "STOPPED")
-        daemon.start()
         told = events.wait(e.box.id, "/tasks/exit")[-1]
         assert (told.fields["exit_status"], told.fields["pid"]) == (7, e.init)
+        daemon.start()
         assert e.clients.begin("wait", Who(e.box.id)).call().end == waited
         assert e.ledger() == [(7, waited.at_ns)]
         e.box.end()
         assert topics(events.settled().wait(e.box.id, "/tasks/delete")) == [*BEGUN, *OVER]
     containerd.left_is()
+
+
+def test_while_exitd_is_away_a_task_that_has_ended_is_deleted_and_exitd_removes_it_when_it_is_back(
+    containerd: Containerd,
+) -> None:
+    with containerd.events() as events, ending(containerd, events) as e:
+        daemon = containerd.with_exitd()
+        daemon.kill()
+        e.goes()
+        waited = e.waiting.call().end
+        assert e.clients.begin("kill", Who(e.box.id), signal=9).call().error == "NOT_FOUND"
+        began = time.monotonic()
+        e.box.task("metrics")
+        assert time.monotonic() - began < 2
+        deleted = e.clients.begin("delete", Who(e.box.id)).call()
+        assert (deleted.end, deleted.pid) == (waited, e.init)
+        told = events.wait(e.box.id, "/tasks/delete")
+        assert topics(told) == [*BEGUN, *OVER]
+        assert (told[-1].fields["exit_status"], told[-1].fields["exited_at"]) == (7, told[-2].fields["exited_at"])
+        containerd.wanted("container", "rm", e.box.id)
+        daemon.start()
+        until(lambda: not containerd.left().rows, "exitd has not removed it")
+        assert e.ledger() == [(7, waited.at_ns)]  # type: ignore[union-attr]
+        other = containerd.box(EXITD, "other")
+        assert other.run("--rm", "--", "true").code == 0
+        events.wait(other.id, "/tasks/delete")
+        assert topics(events.settled().of(e.box.id)) == [*BEGUN, *OVER]
+    containerd.clear()
+    containerd.left_is(NOTHING, "fifos")  # ctr leaves those of a task that somebody else deletes
+
+
+def test_an_end_that_was_reported_while_exitd_was_away_stays_what_it_was_when_the_relay_is_killed(
+    containerd: Containerd,
+) -> None:
+    with containerd.events() as events, ending(containerd, events) as e:
+        daemon = containerd.with_exitd()
+        daemon.kill()
+        e.goes()
+        waited = e.waiting.call().end
+        events.wait(e.box.id, "/tasks/exit")
+        for relay in containerd.shims(e.box.id):
+            killed(relay)
+        told = events.wait(e.box.id, "/tasks/delete")
+        daemon.start()
+        until(lambda: not containerd.left().rows, "exitd has not removed it")
+        assert waited is not None
+        assert e.ledger() == [(7, waited.at_ns)]
+    assert {event.fields["exit_status"] for event in told[2:]} == {7}
+    containerd.clear()
 
 
 def test_an_exitd_that_is_stopped_keeps_no_end_secret(containerd: Containerd) -> None:
@@ -78,8 +129,9 @@ def test_an_exitd_that_is_stopped_keeps_no_end_secret(containerd: Containerd) ->
             e.goes()
             waited = e.waiting.call().end
             assert waited is not None and waited.code == 7
+            events.wait(e.box.id, "/tasks/exit")
         e.box.until("STOPPED")
         e.box.end()
         assert topics(events.settled().wait(e.box.id, "/tasks/delete")) == [*BEGUN, *OVER]
         assert e.ledger() == [(7, waited.at_ns)]
-    containerd.left_is()
+    containerd.left_is(NOTHING, "fifos")

@@ -96,13 +96,19 @@ static void step(struct play *p, size_t which)
 		witness_dead(&p->witness, t, p->now_ms);
 	else if (t && t->stage == TASK_DEAD)
 		witness_read(&p->witness, t, &seen);
+	else if (t)
+		t->is_noted = 1, t->told |= NEWS_START;
+	courier_bring(&p->courier, which & 1, p->now_ms);
 	witness_sweep(&p->witness);
 }
 
 static void forget(struct witness *w)
 {
-	for (struct task *t = w->first; t; t = t->next)
+	for (struct task *t = w->first; t; t = t->next) {
 		t->stage = TASK_GONE;
+		t->told = NEWS_DELETE;
+		t->brought = 0;
+	}
 	witness_sweep(w);
 }
 
@@ -140,6 +146,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	session_init(&p.session, &p.cache);
 	p.session.courier = &p.courier;
 	p.session.witness = &p.witness;
+	p.courier.witness = &p.witness;
+	p.witness.name_space = "ns";
 	while (size >= 2 && !p.session.is_broken) {
 		int what = data[0] % 10;
 		size_t count = data[1];
