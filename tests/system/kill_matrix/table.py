@@ -232,6 +232,9 @@ MATRIX: dict[str, Row] = {
     "task, around its life": Row(
         "test_task_making.py", ("containerd", "relay"), ("before its create", "after its delete"), TRUE
     ),
+    "task, its end while exitd is away": Row(
+        "test_task_away.py", ("relay", "containerd"), ("after its end", "after its wait", "after its delete"), TRUE
+    ),
     "task, a relay's request": Row(
         "test_task_requests.py", EXITD, ("0 ms", "5 ms", "15 ms", "40 ms"), "each request is answered once, done once"
     ),
