@@ -188,6 +188,7 @@ struct task {
 	struct text err;
 	int terminal;
 	int stage;
+	int status;			/* process.Status, by what exitd has done for containerd */
 	int init_fd;			/* the watcher's; -1: none */
 	int64_t due_ms;			/* when the record, or the note of exitd's, is looked for */
 	struct seen seen;
@@ -202,6 +203,7 @@ struct task {
 struct witness {
 	struct task *first;		/* the newest */
 	const char *name_space;
+	int relay_pid;
 	size_t count;			/* without those that are gone */
 	size_t ended;			/* so many at TASK_ENDED */
 	uint64_t numbers;
@@ -217,6 +219,8 @@ void witness_put_time(struct writer *w, int number, int64_t realtime_ns);
 void witness_put_end(struct writer *w, const struct seen *seen, int status_at);
 void witness_deleted(struct writer *w, const struct seen *seen);
 int witness_answer(struct task *t, const struct request *r, char **out);
+int witness_last(const struct witness *w, const struct request *r, char **out);
+void witness_turned(struct witness *w, const struct request *r);
 void witness_sweep(struct witness *w);
 
 /* news.c: which events of a task containerd has, and which the relay brings. */

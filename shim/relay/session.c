@@ -75,6 +75,8 @@ static void is_otherwise(struct session *s, const struct request *r)
 		cache_forget(s->cache, r->payload);
 	else if (r->kind == CALL_TURN || r->kind == CALL_WAIT)
 		cache_drop(s->cache, (struct text){ "State", 5 }, r->payload);
+	if (s->witness && r->kind == CALL_TURN)
+		witness_turned(s->witness, r);
 	if (s->witness && r->kind == CALL_CREATE)
 		witness_made(s->witness, r->payload);
 	if (s->witness && r->kind == CALL_DELETE)
@@ -111,6 +113,18 @@ static int from_witness(struct session *s, struct request *r)
 	return size >= 0;
 }
 
+/* 1: answered by what the relay knows of a task of which exitd has said nothing. */
+static int from_the_first(struct session *s, struct request *r)
+{
+	char *reply = NULL;
+	int size = s->witness ? witness_last(s->witness, r, &reply) : -ENOENT;
+
+	if (size >= 0)
+		stand_in(s, r, (struct text){ reply, (size_t)size });
+	free(reply);
+	return size >= 0;
+}
+
 /* 1: answered as the relay has seen it end, or as exitd last did. */
 static int from_memory(struct session *s, struct request *r)
 {
@@ -121,9 +135,10 @@ static int from_memory(struct session *s, struct request *r)
 	if (from_witness(s, r))
 		return 1;
 	known = cache_find(s->cache, r->method, r->payload);
-	if (known)
-		stand_in(s, r, known->reply);
-	return known != NULL;
+	if (!known)
+		return from_the_first(s, r);
+	stand_in(s, r, known->reply);
+	return 1;
 }
 
 static void request(struct session *s, struct reader *in, int64_t now_ms)

@@ -6,7 +6,8 @@
 
 #include "relay.h"
 
-enum { STOPPED = 3, NUMBERS_ROOM = 128 };	/* process.Status; of a reply, what is no text of the task's */
+enum { CREATED = 1, RUNNING, STOPPED, PAUSED };	/* process.Status */
+enum { NUMBERS_ROOM = 128 };			/* of a reply, what is no text of the task's */
 
 static int same(struct text a, struct text b)
 {
@@ -88,6 +89,7 @@ void witness_made(struct witness *w, struct text create)
 	t->out = copy(&at, of[6]);
 	t->err = copy(&at, of[7]);
 	t->terminal = terminal;
+	t->status = CREATED;
 	t->init_fd = -1;
 	t->number = ++w->numbers;
 	t->next = w->first;
@@ -179,12 +181,13 @@ static void put_state(struct writer *w, const struct task *t)
 	put_text(w, 1, t->id);
 	put_text(w, 2, t->bundle);
 	proto_number(w, 3, (uint64_t)t->seen.pid);
-	proto_number(w, 4, STOPPED);
+	proto_number(w, 4, (uint64_t)(t->stage == TASK_ENDED ? STOPPED : t->status));
 	put_text(w, 5, t->in);
 	put_text(w, 6, t->out);
 	put_text(w, 7, t->err);
 	proto_number(w, 8, (uint64_t)t->terminal);
-	witness_put_end(w, &t->seen, 9);
+	if (t->stage == TASK_ENDED)
+		witness_put_end(w, &t->seen, 9);
 }
 
 static size_t room_of(const struct task *t)
@@ -247,6 +250,42 @@ int witness_answer(struct task *t, const struct request *r, char **out)
 		return -ENOENT;
 	size = r->kind == CALL_KILL ? no_process(r, *out, room) : success(t, r, *out, room);
 	return size || r->kind == CALL_KILL ? size : -ENOENT;
+}
+
+/* exitd has started it, halted it, or let it go on. */
+void witness_turned(struct witness *w, const struct request *r)
+{
+	struct task *t = witness_named(w, r->payload);
+
+	if (t)
+		t->status = is(r->method, "Pause") ? PAUSED : RUNNING;
+}
+
+/* A State, Pids or Connect of a task whose init is known, that exitd has never been asked for: as witness_answer. Whether a
+ * task is there, and lives, containerd has to hear from somebody: else it gives a living one up. */
+int witness_last(const struct witness *w, const struct request *r, char **out)
+{
+	const struct task *t = witness_named(w, r->payload);
+	char pid[16];
+	struct writer inner = { 0 }, whole = { 0 }, process = { .data = pid, .size = sizeof pid };
+
+	*out = NULL;
+	if (!t || !t->seen.pid || (is(r->method, "State") && t->stage == TASK_UNKNOWN))
+		return -ENOENT;
+	inner = (struct writer){ .data = malloc(room_of(t)), .size = room_of(t) };
+	whole = (struct writer){ .data = malloc(room_of(t) + NUMBERS_ROOM), .size = room_of(t) + NUMBERS_ROOM };
+	proto_number(&process, 1, (uint64_t)t->seen.pid);
+	if (inner.data && is(r->method, "State"))
+		put_state(&inner, t);
+	if (inner.data && is(r->method, "Pids"))
+		proto_text(&inner, 1, pid, process.used);
+	if (inner.data && is(r->method, "Connect"))
+		proto_number(&inner, 1, (uint64_t)w->relay_pid), proto_number(&inner, 2, (uint64_t)t->seen.pid);
+	if (inner.data && whole.data)
+		proto_text(&whole, 2, inner.data, inner.used);
+	free(inner.data);
+	*out = whole.data;
+	return whole.used && !inner.overflow && !whole.overflow ? (int)whole.used : -ENOENT;
 }
 
 /* Frees the tasks that are gone and of no more use, once nobody watches them (`init_fd` is -1). */

@@ -162,7 +162,7 @@ def test_a_state_that_a_silent_exitd_is_asked_for_is_that_of_the_end_after_a_sec
         assert reply(frame, pb.StateResponse()).status == process_pb2.STOPPED
 
 
-@pytest.mark.parametrize("method", ["Exec", "Start", "Pids", "Connect", "Update"])
+@pytest.mark.parametrize("method", ["Exec", "Start", "Update"])
 def test_everything_else_waits_for_exitd(method: str) -> None:
     with session() as s:
         created(s)
@@ -182,6 +182,50 @@ def test_others_and_execs_wait_for_exitd(payload: bytes) -> None:
         s.ask(3, "Wait", payload)
         s.ask(5, "State", payload)
         s.passes(60_000)
+        assert s.take() == []
+
+
+@pytest.mark.parametrize(
+    ("turns", "status"),
+    [
+        ([], process_pb2.CREATED),
+        (["Start"], process_pb2.RUNNING),
+        (["Start", "Pause"], process_pb2.PAUSED),
+        (["Start", "Pause", "Resume"], process_pb2.RUNNING),
+    ],
+)
+def test_of_a_task_that_lives_the_relay_says_what_it_knows_when_exitd_has_said_nothing(
+    turns: list[str], status: process_pb2.Status
+) -> None:
+    with session() as s:
+        created(s)
+        s.witness.relay_pid = 99
+        lib.witness_watched(s.witness, task(s), 42, 99, -1)
+        for n, method in enumerate(turns):
+            for payload, code in ((C1, 0), (C2, 0), (of_task("c1", "e"), 0), (C1, 2)):
+                stream = 101 + 8 * n + 2 * len(payload) + 100 * code
+                s.ask(stream, method if not code else "Pause", payload)
+                s.hear()
+                s.answer(stream, failure(code) if code else success())
+        s.take()
+        s.down()
+        for stream, method in ((3, "State"), (5, "Pids"), (7, "Connect")):
+            s.ask(stream, method, C1)
+        s.ask(9, "State", of_task("c1", "e"))
+        state, pids, connect = s.take()
+        assert reply(state, pb.StateResponse()) == tasks.state_reply(
+            "c1", "", "/b/c1", Stdio("/f/in", "/f/out", "/f/err", True), tasks.TaskLook(status, 42)
+        )
+        assert reply(pids, pb.PidsResponse()) == tasks.pids_reply(42, (), {})
+        assert reply(connect, pb.ConnectResponse()) == pb.ConnectResponse(shim_pid=99, task_pid=42)
+
+
+def test_before_its_init_is_known_a_task_is_exitds_alone() -> None:
+    with session() as s:
+        created(s)
+        s.down()
+        for stream, method in ((3, "State"), (5, "Pids"), (7, "Connect")):
+            s.ask(stream, method, C1)
         assert s.take() == []
 
 

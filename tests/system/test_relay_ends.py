@@ -140,6 +140,23 @@ def test_a_killed_task_that_the_relay_has_reported_ends_as_it_did_after_the_rela
     assert (deleted.exit_status, deleted.pid) == (128 + signal.SIGKILL, c.init.pid)
 
 
+def test_with_exitd_away_a_containerd_that_restarts_finds_a_task_of_which_exitd_was_never_asked(c: Container) -> None:
+    chain = made(c)
+    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is watched")
+    chain.ask(5, "Start", C1, PID)
+    chain.exitd.end()
+    chain.client.close()
+    chain.client = chain.relays.connect(c.bundle.address)
+    for stream, method in ((1, "Connect"), (3, "Pids"), (5, "State")):
+        chain.client.ask(stream, method, C1)
+    connect = answered(chain, 1, pb.ConnectResponse())
+    pids = answered(chain, 3, pb.PidsResponse())
+    state = answered(chain, 5, pb.StateResponse())
+    assert (connect.shim_pid, connect.task_pid) == (chain.pid, c.init.pid)
+    assert [each.pid for each in pids.processes] == [state.pid] == [c.init.pid]
+    assert state.status == process_pb2.RUNNING
+
+
 def test_a_task_costs_a_descriptor_until_it_has_ended(c: Container) -> None:
     chain = made(c)
     before = len(open_files(chain.pid))
