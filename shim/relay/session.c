@@ -75,7 +75,7 @@ static void is_otherwise(struct session *s, const struct request *r)
 		cache_forget(s->cache, r->payload);
 	else if (r->kind == CALL_TURN || r->kind == CALL_WAIT)
 		cache_drop(s->cache, (struct text){ "State", 5 }, r->payload);
-	if (s->witness && r->kind == CALL_TURN)
+	if (s->witness && (r->kind == CALL_TURN || r->kind == CALL_WAIT))
 		witness_turned(s->witness, r);
 	if (s->witness && r->kind == CALL_CREATE)
 		witness_made(s->witness, r->payload);
@@ -359,6 +359,8 @@ static int64_t overdue(const struct session *s, const struct request *r)
 		return 0;
 	if (r->kind != CALL_STATS && r->kind != CALL_SHUTDOWN && (!t || t->stage != TASK_ENDED))
 		return 0;
+	if (r->kind == CALL_DELETE && t->is_noted) /* exitd will give the task up: it is the relay's to delete */
+		return 1;
 	return s->is_up ? since_ms + patience[r->kind].silent_ms : s->away_ms + patience[r->kind].away_ms;
 }
 

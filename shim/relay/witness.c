@@ -6,7 +6,7 @@
 
 #include "relay.h"
 
-enum { CREATED = 1, RUNNING, STOPPED, PAUSED };	/* process.Status */
+enum { UNKNOWN, CREATED, RUNNING, STOPPED, PAUSED };	/* process.Status */
 enum { NUMBERS_ROOM = 128 };			/* of a reply, what is no text of the task's */
 
 static int same(struct text a, struct text b)
@@ -252,13 +252,13 @@ int witness_answer(struct task *t, const struct request *r, char **out)
 	return size || r->kind == CALL_KILL ? size : -ENOENT;
 }
 
-/* exitd has started it, halted it, or let it go on. */
+/* exitd has started it, halted it, let it go on, or has told its end: who has heard of that is not told that it runs. */
 void witness_turned(struct witness *w, const struct request *r)
 {
 	struct task *t = witness_named(w, r->payload);
 
 	if (t)
-		t->status = is(r->method, "Pause") ? PAUSED : RUNNING;
+		t->status = r->kind == CALL_WAIT ? UNKNOWN : is(r->method, "Pause") ? PAUSED : RUNNING;
 }
 
 /* A State, Pids or Connect of a task whose init is known, that exitd has never been asked for: as witness_answer. Whether a
@@ -270,7 +270,7 @@ int witness_last(const struct witness *w, const struct request *r, char **out)
 	struct writer inner = { 0 }, whole = { 0 }, process = { .data = pid, .size = sizeof pid };
 
 	*out = NULL;
-	if (!t || !t->seen.pid || (is(r->method, "State") && t->stage == TASK_UNKNOWN))
+	if (!t || !t->seen.pid || (is(r->method, "State") && (t->stage != TASK_WATCHED || t->status == UNKNOWN)))
 		return -ENOENT;
 	inner = (struct writer){ .data = malloc(room_of(t)), .size = room_of(t) };
 	whole = (struct writer){ .data = malloc(room_of(t) + NUMBERS_ROOM), .size = room_of(t) + NUMBERS_ROOM };

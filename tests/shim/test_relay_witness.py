@@ -220,6 +220,24 @@ def test_of_a_task_that_lives_the_relay_says_what_it_knows_when_exitd_has_said_n
         assert reply(connect, pb.ConnectResponse()) == pb.ConnectResponse(shim_pid=99, task_pid=42)
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_of_one_whose_end_is_told_or_seen_it_is_not_said_that_it_lives(is_told: bool) -> None:
+    with session() as s:
+        created(s)
+        lib.witness_watched(s.witness, task(s), 42, 99, -1)
+        s.ask(3, "Wait", C1)
+        s.hear()
+        if is_told:
+            s.answer(3, success())
+        else:
+            lib.witness_dead(s.witness, task(s), s.now_ms)
+        s.take()
+        s.down()
+        s.ask(5, "State", C1)
+        s.passes(AWAY_MS - 1)
+        assert s.take() == []
+
+
 def test_before_its_init_is_known_a_task_is_exitds_alone() -> None:
     with session() as s:
         created(s)
@@ -313,16 +331,37 @@ def test_a_delete_is_answered_when_containerd_has_the_exit_and_exitd_has_been_le
         assert [frame.stream for frame in s.hear_all()] == [0]
 
 
+def test_a_delete_of_which_exitd_has_been_left_word_is_the_relays_though_exitd_is_back() -> None:
+    with session() as s:
+        created(s)
+        s.down()
+        ended(s)
+        task(s).told |= lib.NEWS_EXIT
+        s.ask(3, "Delete", C1)
+        s.passes(AWAY_MS)
+        assert task(s).is_wanted
+        s.up()
+        s.hear_all()
+        task(s).is_noted = 1
+        s.passes(0)
+        assert [frame.stream for frame in s.take()] == [3]
+        s.answer(3, failure(5))
+        assert s.take() == []
+
+
 def test_a_delete_that_exitd_works_on_is_left_to_it_for_long() -> None:
     with session() as s:
         created(s)
         ended(s)
-        task(s).told, task(s).is_noted = lib.NEWS_EXIT, 1
+        task(s).told = lib.NEWS_EXIT
         s.ask(3, "Delete", C1)
         s.hear()
         s.passes(lib.DELETE_MS - 1)
-        assert s.take() == []
+        assert not task(s).is_wanted
         s.passes(1)
+        assert task(s).is_wanted
+        task(s).is_noted = 1
+        s.passes(0)
         assert [frame.stream for frame in s.take()] == [3]
         s.answer(3, PID)
         assert s.take() == []
