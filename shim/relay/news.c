@@ -196,9 +196,26 @@ void news_taken(struct witness *w, const struct news *note)
 
 /* Whether a task that is gone is of use still: something of it is to be brought, or exitd is to hand over what containerd
  * has. `kept`: how many newer ones there are of these. */
-bool news_keeps(const struct task *t, int *kept)
+static bool keeps(const struct task *t, int *kept)
 {
 	if (next_of(t))
 		return true;
 	return t->brought && (!(t->told & NEWS_DELETE) || t->brought & NEWS_DELETE) && ++*kept <= KEPT_MAX;
+}
+
+/* Frees the tasks that are gone and of no more use, once nobody watches them (`init_fd` is -1). */
+void news_sweep(struct witness *w)
+{
+	int kept = 0;
+
+	for (struct task **link = &w->first; *link;) {
+		struct task *t = *link;
+
+		if (t->stage != TASK_GONE || t->init_fd >= 0 || keeps(t, &kept)) {
+			link = &t->next;
+			continue;
+		}
+		*link = t->next;
+		free(t);
+	}
 }

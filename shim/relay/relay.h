@@ -221,7 +221,6 @@ void witness_deleted(struct writer *w, const struct seen *seen);
 int witness_answer(struct task *t, const struct request *r, char **out);
 int witness_last(const struct witness *w, const struct request *r, char **out);
 void witness_turned(struct witness *w, const struct request *r);
-void witness_sweep(struct witness *w);
 
 /* news.c: which events of a task containerd has, and which the relay brings. */
 enum {
@@ -240,7 +239,7 @@ struct news {
 int news_is_old(struct witness *w, struct text request, struct news *note);
 char *news_next(const struct witness *w, int is_away, struct news *note, size_t *size);
 void news_taken(struct witness *w, const struct news *note);
-bool news_keeps(const struct task *t, int *kept);
+void news_sweep(struct witness *w);
 
 /* session.c: one connection of containerd and the one to exitd that belongs to it. */
 struct note {

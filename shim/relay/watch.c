@@ -123,7 +123,7 @@ void watch_settle(struct relay *r, int64_t now_ms)
 		gone |= t->stage == TASK_GONE;
 	}
 	if (gone)
-		witness_sweep(&r->witness);
+		news_sweep(&r->witness);
 }
 
 /* When something is due by itself. */

@@ -287,20 +287,3 @@ int witness_last(const struct witness *w, const struct request *r, char **out)
 	*out = whole.data;
 	return whole.used && !inner.overflow && !whole.overflow ? (int)whole.used : -ENOENT;
 }
-
-/* Frees the tasks that are gone and of no more use, once nobody watches them (`init_fd` is -1). */
-void witness_sweep(struct witness *w)
-{
-	int kept = 0;
-
-	for (struct task **link = &w->first; *link;) {
-		struct task *t = *link;
-
-		if (t->stage != TASK_GONE || t->init_fd >= 0 || news_keeps(t, &kept)) {
-			link = &t->next;
-			continue;
-		}
-		*link = t->next;
-		free(t);
-	}
-}

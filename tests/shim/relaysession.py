@@ -114,7 +114,7 @@ def forget(witness: Any) -> None:
     while task:
         task.stage, task.told, task.brought = lib.TASK_GONE, lib.NEWS_DELETE, 0
         task = task.next
-    lib.witness_sweep(witness)
+    lib.news_sweep(witness)
 
 
 @contextmanager

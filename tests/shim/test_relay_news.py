@@ -163,7 +163,7 @@ def test_what_a_silent_exitd_tells_of_a_task_that_the_relay_has_deleted_is_not_s
         assert c.bring(is_away=False) == [EXIT]
         deleted(c)
         assert c.bring(is_away=False) == [DELETE]
-        lib.witness_sweep(c.s.witness)
+        lib.news_sweep(c.s.witness)
         c.s.hear_all()
         for event in (EXIT, DELETE):
             c.swallowed(event)
@@ -226,7 +226,7 @@ def test_the_next_task_of_that_name_has_all_its_events() -> None:
         deleted(c)
         assert c.bring() == [DELETE]
         created(c.s, stream=31)
-        lib.witness_sweep(c.s.witness)
+        lib.news_sweep(c.s.witness)
         for event in (CREATED, START, EXIT, DELETE):
             c.taken(event)
 
@@ -242,10 +242,10 @@ def test_the_deletion_of_a_task_whose_exit_the_relay_has_brought_is_exitds_to_te
         c.s.ask(3, "Delete", of_task("c1"))
         c.s.hear_all()
         c.s.answer(3, success(pb.DeleteResponse(pid=42).SerializeToString()))
-        lib.witness_sweep(c.s.witness)
+        lib.news_sweep(c.s.witness)
         c.swallowed(EXIT)  # it comes later than the answer of the Delete
         c.taken(DELETE)
-        lib.witness_sweep(c.s.witness)
+        lib.news_sweep(c.s.witness)
         assert not c.s.witness.first
 
 
@@ -259,7 +259,7 @@ def test_of_what_is_gone_only_a_bounded_number_is_kept() -> None:
             c.s.ask(stream + 10_000, "Delete", of_task(id))
             c.s.hear_all()
             c.s.answer(stream + 10_000, success())
-            lib.witness_sweep(c.s.witness)
+            lib.news_sweep(c.s.witness)
         count, each = 0, c.s.witness.first
         while each:
             count, each = count + 1, each.next

@@ -99,7 +99,7 @@ static void step(struct play *p, size_t which)
 	else if (t)
 		t->is_noted = 1, t->told |= NEWS_START;
 	courier_bring(&p->courier, which & 1, p->now_ms);
-	witness_sweep(&p->witness);
+	news_sweep(&p->witness);
 }
 
 static void forget(struct witness *w)
@@ -109,7 +109,7 @@ static void forget(struct witness *w)
 		t->told = NEWS_DELETE;
 		t->brought = 0;
 	}
-	witness_sweep(w);
+	news_sweep(w);
 }
 
 /* As post.c does it: a connection that has ended is another one afterwards. */
