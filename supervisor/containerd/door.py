@@ -156,10 +156,13 @@ class Door:
     async def _shutdown(self, request: pb.ShutdownRequest, call: Call) -> Empty:
         """A relay may exit when it has sent all its events: only the relay knows what it has sent."""
         hello = _caller(call).hello
-        if self._service.is_unused(hello.relay):
+        if self._is_unused(hello.relay):
             settled = await self._publisher.settled(hello, self._node.store.last_seq(), SETTLE_SECONDS)
-            call.flags |= LEAVE if settled and self._service.is_unused(hello.relay) else 0
+            call.flags |= LEAVE if settled and self._is_unused(hello.relay) else 0
         return Empty()
+
+    def _is_unused(self, relay: str) -> bool:
+        return self._service.is_unused(relay, self._publisher.has_dropped)
 
     async def _cleanup(self, request: relay_pb2.CleanupRequest, call: Call) -> pb.DeleteResponse:
         return tasks.delete_reply(await self._ends.clean_up(request.namespace, request.id, request.bundle))

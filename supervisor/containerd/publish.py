@@ -330,6 +330,13 @@ class Publisher:
         if container.spec.task is not None:
             self._lane(container.spec.task.address, self.noted.floors[""]).drop(container.id)
 
+    def has_dropped(self, container: Container) -> bool:
+        """Return whether nothing more of this task is sent, see `drop`."""
+        task = container.spec.task
+        lane = self.lanes.get(task.address) if task is not None else None
+        place = lane.outbox.places.get(container.id) if lane is not None else None
+        return place is not None and place.dropped
+
     def wake(self, address: str) -> None:
         """The containerd that receives events at this address is alive: end its pause."""
         if address in self.lanes:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from google.protobuf.empty_pb2 import Empty
 
@@ -252,9 +252,10 @@ class TaskService:
             raise tasks.no_exec(request.exec_id) if request.exec_id else tasks.no_task(request.id)
         return tasks.of_tombstone(found[0])
 
-    def is_unused(self, relay: str) -> bool:
-        """Return whether no existing task was made through this relay."""
-        made = (c.spec.task for c in self._node.containers.values())
+    def is_unused(self, relay: str, is_given_up: Callable[[Container], bool]) -> bool:
+        """Return whether no existing task was made through this relay, but for those that containerd has given up:
+        exitd removes them by itself."""
+        made = (c.spec.task for c in self._node.containers.values() if not is_given_up(c))
         return relay not in self._making and all(task is None or task.relay != relay for task in made)
 
     # -- questions

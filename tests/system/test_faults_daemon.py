@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
-from tests.system import lives
+from tests.system import daemons, lives
 from tests.system.daemons import Daemon, spec
 from tests.system.kill_matrix.calls import traced
 from tests.system.lives import ledger, types, word
@@ -80,13 +80,17 @@ def test_while_calls_fail_nothing_is_lost_invented_or_left(
         client.remove(left.id, force=True)
 
 
-def test_an_end_is_not_reported_before_its_flush_has_worked(daemon: Daemon, client: Client) -> None:
-    living = lives.up(client, "sh", "-c", GATE)
-    with failing(daemon, "fdatasync,fsync", "EIO") as trace:
-        go(living.init.pid)
-        until(lambda: trace.read_text().count("INJECTED") > 2, "it tries again")
-        assert ledger(client, living.id) == [] and types(client, living.id) == ["create", "start"]
-    assert word(lives.last_exit(client, living.id)) == "exited 43"
-    assert [word(each) for each in ledger(client, living.id)] == ["exited 43"]
-    assert types(client, living.id) == ["create", "start", "exit"]
-    client.remove(living.id, force=False)
+def test_an_end_is_not_reported_before_its_flush_has_worked(tmp_path: pathlib.Path) -> None:
+    """By the long way: the ring is written with O_DSYNC."""
+    config = tmp_path / "config.toml"
+    config.write_text("[limits]\nring_flush_seconds = 0\n")
+    with daemons.daemon(extra=("--config", str(config))) as daemon, daemon.client() as client:
+        living = lives.up(client, "sh", "-c", GATE)
+        with failing(daemon, "fdatasync,fsync", "EIO") as trace:
+            go(living.init.pid)
+            until(lambda: trace.read_text().count("INJECTED") > 2, "it tries again")
+            assert ledger(client, living.id) == [] and types(client, living.id) == ["create", "start"]
+        assert word(lives.last_exit(client, living.id)) == "exited 43"
+        assert [word(each) for each in ledger(client, living.id)] == ["exited 43"]
+        assert types(client, living.id) == ["create", "start", "exit"]
+        client.remove(living.id, force=False)
