@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from supervisor.containerd import making
+from supervisor.containerd.publish import Publisher
 from supervisor.containerd.service import TaskService
 from supervisor.containerd.tasks import STOPPED, TaskLook
 from supervisor.model.errors import RuntimeFailed
@@ -51,3 +52,15 @@ async def test_a_task_that_has_ended_and_gone_meanwhile_has_the_code_that_is_sto
         await until(lambda: id not in w.node.containers)
         (exit,) = await w.store.exits()
         assert await service(w)._end_of(as_seen) == TaskLook(STOPPED, 40, 7, exit.at_ns)
+
+
+@in_loop
+async def test_a_relay_is_not_kept_by_a_task_that_containerd_has_given_up(tmp_path: Path) -> None:
+    """Its Shutdown comes once, and perhaps before exitd has removed that task."""
+    async with world(tmp_path) as w:
+        publisher = Publisher(w.events, str(tmp_path), w.clock.boot_id())
+        id = await w.running(Spec(name="web", task=Task(str(tmp_path), relay="r")))
+        assert not service(w).is_unused("r", publisher.has_dropped)
+        publisher.drop(w.node.containers[id])
+        assert service(w).is_unused("r", publisher.has_dropped)
+        await publisher.close()
