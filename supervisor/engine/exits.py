@@ -34,8 +34,7 @@ reports arrives in `exit_seen`, too; what `recovery.py` finds ended after a daem
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator
 
 import structlog
 
@@ -60,8 +59,6 @@ from supervisor.system.background import insist
 
 ENDS_TOGETHER = 40  # in one write, at most
 TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
-
-T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -96,10 +93,13 @@ class Exits:
         held = self._held.get(key.container)
         if key.exec_id:
             self._node.others.exec_ended(key, report)
-        elif held is None:
-            self._end_at_once(key, report) if self._is_ordinary(key, report) else self._end_soon(key, report)
-        elif not held.done():
-            held.set_result(report)
+        elif held is not None:
+            if not held.done():
+                held.set_result(report)
+        elif self._is_ordinary(key, report):
+            self._end_at_once(key, report)
+        else:
+            self._end_soon(key, report)
 
     # -- an ordinary end takes the short way: into the ring with all others of this turn of the loop, and shown
 
@@ -128,7 +128,8 @@ class Exits:
 
     async def _end_ready(self) -> None:
         ready, self._ready = self._ready, []
-        for some in batched(ready, ENDS_TOGETHER):
+        for first in range(0, len(ready), ENDS_TOGETHER):
+            some = ready[first : first + ENDS_TOGETHER]
             endings = [each for key, report in some if (each := self._ordinary(key, report)) is not None]
             if len(endings) < len(some) or not self._node.end_at_once(endings):
                 for key, report in some:
@@ -257,7 +258,3 @@ class Exits:
 
 def _known_kills(container: Container) -> KnownKills:
     return KnownKills(container.oom_told, asked_kill=lifecycle.asked_kill(container.asked))
-
-
-def batched(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
-    return (items[first : first + most] for first in range(0, len(items), most))

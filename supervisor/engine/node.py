@@ -150,7 +150,7 @@ class Node:
         self._turns: dict[str, asyncio.Lock] = {}
         self._told: dict[str, asyncio.Event] = {}  # ends that only the ring has, by container; set once they are stored
         self._after_ends: list[tuple[str, lifecycle.Effect]] = []
-        self._ends_told = 0
+        self._ends_shown = 0  # before the database had them, so far
         self._is_told_queued = True  # whether the store has been given all of them
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.background = Background()
@@ -218,7 +218,7 @@ class Node:
         told = self.store.tell([_told(before, step) for before, step in steps])
         if told is None:
             return False
-        self._ends_told += len(steps)
+        self._ends_shown += len(steps)
         self._is_told_queued = False
         for before, step in steps:
             self._told[before.id] = asyncio.Event()
@@ -232,10 +232,10 @@ class Node:
     async def go_on_after_ends(self) -> None:
         """What can wait until the clients have their answers. Broken off: the store has the ends stored when it closes,
         and the next daemon does the rest."""
-        loop, told = asyncio.get_running_loop(), -1
-        end = loop.time() + STORM_SECONDS
-        while told != self._ends_told and loop.time() < end:  # in a storm all are told before anything is cleaned up
-            told = self._ends_told
+        loop = asyncio.get_running_loop()
+        end, shown = loop.time() + STORM_SECONDS, -1
+        while shown != self._ends_shown and loop.time() < end:  # in a storm all are shown before anything is cleaned up
+            shown = self._ends_shown
             await asyncio.sleep(ANSWER_SECONDS)
         self._store_told()
         effects, self._after_ends = self._after_ends, []

@@ -167,7 +167,7 @@ class Store:
         told = tuple(event for end, _ in ends for event in end.events)
         if self._telling.write(ends):
             return told
-        self._note_void(told)  # the block may be in the file, and has these numbers
+        self._note_void(told)  # after an error the block may be in the file all the same, with these numbers
         return None
 
     def store_told(self) -> asyncio.Future[None]:

@@ -18,7 +18,7 @@ from supervisor.store.told import ToldEnd
 from supervisor.store.transaction import AlreadyStored, put_container, put_event, put_exit
 
 IDENTITY, MARK = "ring-identity", "ring-mark"  # in `meta`
-SLOW_SECONDS = 0.005
+SLOW_SECONDS = 0.005  # of a flush, unless the configuration says otherwise
 
 log = structlog.get_logger(__name__)
 

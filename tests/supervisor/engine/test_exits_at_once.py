@@ -209,10 +209,6 @@ def has_no_ring(w: World, id: str) -> None:
     w.store._telling.close()
 
 
-def is_closing(w: World, id: str) -> None:
-    w.node.closing = True
-
-
 OTHERS = (is_paused, is_a_member, has_an_exec, leaves_processes, is_damaged, has_a_slow_disk, has_no_ring)
 
 
