@@ -17,6 +17,7 @@ class Modes:
     sockets: str = ""  # the directory of its sockets
     # `start`: plain | json2 | json3 | json4 | message | message3 | grpc | vsock | abstract | noise | nothing | garbage
     # | fails | hangs | held (a child keeps stdout open) | late-dead (an address, and then nobody there)
+    # | mute (the shim is there, and `start` never says where)
     start: str = "plain"
     # What `-v` tells: a version as shims on containerd's frame print it; or kata | fails | hangs
     version: str = "1.6.20"

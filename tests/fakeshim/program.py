@@ -79,6 +79,8 @@ def start(words: Words, modes: Modes) -> None:
     write_address(path)
     if listening is not None:
         serve_in_background(listening, path, words, modes)
+    if modes.start == "mute":
+        time.sleep(FOREVER_SECONDS)
     printed = answer(path, modes)
     if modes.start == "noise":
         sys.stderr.write("time=now level=warning msg=deprecated\n")

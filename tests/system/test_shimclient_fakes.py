@@ -73,6 +73,7 @@ FAILURES: list[dict[str, Any]] = [
     {"refused": {"Create": (2, "no such file")}},
     {"dies_on": ("Connect",)},
     {"never": ("Create", "Delete", "Shutdown")},
+    *({"start": "mute", "never": silent} for silent in ((), ("Shutdown",))),
     *({"told_pid": pid} for pid in NO_PIDS),
 ]
 

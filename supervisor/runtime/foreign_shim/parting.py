@@ -86,3 +86,6 @@ async def part_from_nameless(hub: Hub, path: str, container_id: str) -> None:
     if address is None or hub.is_alone(path, address.address):
         for each in await asyncio.to_thread(strays.workers_in, work):
             await strays.ended(each, GONE_SECONDS)
+        address = address or strays.address_in(work)  # it may have come while the shim was about to be killed
+        if address is not None:
+            await strays.remove_socket(address, hub.place.programs)
