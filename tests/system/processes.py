@@ -53,7 +53,14 @@ def zombies_of(parents: set[int]) -> list[int]:
 
 def wait_state(pid: int, pidfd: int, states: str) -> bool:
     """True once the process is in one of these states (proc(5)), False when it has gone or takes too long."""
-    return before_the_end(pidfd, lambda: not wait_readable(pidfd, 0) and native.process_stat(pid)[0] in states)
+
+    def is_there() -> bool:
+        try:
+            return not wait_readable(pidfd, 0) and native.process_stat(pid)[0] in states
+        except ProcessLookupError:  # it has been reaped between the two looks
+            return False
+
+    return before_the_end(pidfd, is_there)
 
 
 def wait_gone(pid: int, meanwhile_pidfd: int) -> bool:
