@@ -7,6 +7,7 @@
  * EXITD_STATE names exitd's state directory. Exit status: 0 done, 1 failed, 3 bad call. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "daemon.h"
 
@@ -14,6 +15,7 @@ int main(int argc, char **argv)
 {
 	static struct words words;
 
+	umask(0022);	/* whatever containerd's is: directories are made here that others must get through */
 	if (!words_read(&words, argc, argv)) {
 		if (!strcmp(words.action, "start"))
 			return start_main(&words, (char *)words.action);

@@ -267,4 +267,4 @@ def test_fifty_killed_relays_leave_no_socket_and_no_process(relays: Relays) -> N
         os.close(relays.bundles.pop().log_fd)
     assert [path for path in relays.sockets if path.exists()] == []
     until(lambda: not relays.living(), "none is left")
-    assert len(open_files()) == before
+    assert len(open_files()) <= before  # fewer: what another test has left to the collector

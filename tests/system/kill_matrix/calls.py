@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 from tests.system.daemons import Daemon
@@ -41,15 +42,27 @@ def traced(daemon: Daemon, *options: str) -> Iterator[None]:
             tracer.wait(LIMIT_SECONDS / 10)
         tracer.kill()
         tracer.wait(LIMIT_SECONDS)
+    # One that sleeps has come past its last stop: what the tracer has sent it has killed exitd, or never will.
+    for thread in threads:
+        until(partial(_rests, daemon.pid, thread), f"thread {thread} of exitd does not come to rest")
     Revived(daemon).revive()
 
 
 def _is_traced(pid: int, thread: str) -> bool:
+    return "TracerPid:\t0\n" not in _status(pid, thread)
+
+
+def _rests(pid: int, thread: str) -> bool:
+    status = _status(pid, thread)
+    return not status or "State:\tS" in status or "State:\tZ" in status
+
+
+def _status(pid: int, thread: str) -> str:
+    """Empty when it has gone."""
     try:
-        status = pathlib.Path(f"/proc/{pid}/task/{thread}/status").read_text()
+        return pathlib.Path(f"/proc/{pid}/task/{thread}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return True
-    return "TracerPid:\t0\n" not in status
+        return ""
 
 
 @contextlib.contextmanager
