@@ -4,11 +4,13 @@ import contextlib
 import os
 import pathlib
 import resource
+import time
 from collections.abc import Callable, Iterator
 
 from supervisor.compare.machine import CGROUP, until
 
 METER = "meter"
+CPUCLOCK_SCHED = 2  # in the lowest bits of such a number: the scheduler's count
 
 
 @contextlib.contextmanager
@@ -29,12 +31,11 @@ def metered() -> Iterator[Callable[[], float]]:
 
 
 def of_process_ms(pid: int) -> float:
-    """What the threads of a process that still live have used, in milliseconds: finer than the ticks of its stat.
+    """What all threads of a process have used, those that have ended included, in milliseconds.
 
-    Source: Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat.
+    Source: clock_getcpuclockid(3), whose number of a process's clock is made of its pid so.
     """
-    tasks = pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e6
+    return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED) * 1000
 
 
 def _hierarchy() -> tuple[str, str, Callable[[pathlib.Path], float]]:

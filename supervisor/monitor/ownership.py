@@ -38,7 +38,9 @@ class Owner:
 
     def mark(self, directories: tuple[str, ...]) -> None:
         """Mark the directories of a cgroup as this exitd's. A directory that is gone is skipped; so is marking on an
-        old kernel, since no exitd sweeps what has no mark."""
+        old kernel, since no exitd sweeps what has no mark. Where the last has it, all others have been tried."""
+        if directories and self.owns(directories[-1]):
+            return
         for path in directories:
             with contextlib.suppress(OSError):
                 os.setxattr(path, MARK, self.instance.encode())

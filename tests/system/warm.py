@@ -31,11 +31,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LARGEST = 1 << 17  # a request: command, environment, directory
 LIMIT_SECONDS = 30.0  # for the process that forks: its start, and an answer
 ASK_AGAIN_SECONDS = 0.005
+# What exitd imports, at once or when it is needed.
+ROOMS = (
+    *("api", "config", "containerd", "engine", "external", "images", "model", "monitor", "runtime", "store", "streams"),
+    *("system", "ttrpc"),
+)
 # By name: what has `main`, and the packages that are loaded with all that is in them.
 PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "exitd": ("supervisor.__main__", ()),
+    "exitd": ("supervisor.__main__", tuple(f"supervisor.{room}" for room in ROOMS)),
     "exitctl": ("supervisor.cli.__main__", ("supervisor.cli", "supervisor.api")),
 }
+LATE = ("google.rpc.error_details_pb2", "google.rpc.status_pb2")  # imported with the first error
 ROOM = 4096  # for a command line
 
 
@@ -205,6 +211,8 @@ def main(program: str) -> None:
     for package in packages:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
+    for late in LATE:
+        importlib.import_module(late)
     loaded = importlib.import_module(entry)
     gc.collect()
     gc.freeze()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 
 from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
@@ -32,6 +32,8 @@ NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the 
 CPU_PERIOD_US = 100_000  # the kernel's default for a new cgroup
 MIN_QUOTA_US = 1_000  # the kernel's minimum
 RETRY_SECONDS = 0.01
+LAYOUT_SECONDS = 0.5
+PATHS_KEPT = 1 << 14  # that have been taken apart: each new container is compared with all others
 AT_ONCE = 256  # pidfds held at a time: one round kills all processes, and waits for so many of them
 
 
@@ -45,6 +47,26 @@ class Mode(StrEnum):
 
 def mode(root: str = ROOT) -> Mode:
     """Return the layout of this host. Only a v2 hierarchy has a file cgroup.controllers at its top."""
+    return _layout(root)[0]
+
+
+def _layout(root: str) -> tuple[Mode, list[str]]:
+    """Return the layout, and the names of the v1 hierarchies; of the host as they were LAYOUT_SECONDS ago at most: a
+    look at them all costs more than most work with a cgroup."""
+    return _layout_seen(root, int(time.monotonic() / LAYOUT_SECONDS)) if root == ROOT else _layout_of(root)
+
+
+@lru_cache(maxsize=1)
+def _layout_seen(root: str, moment: int) -> tuple[Mode, list[str]]:
+    return _layout_of(root)
+
+
+def _layout_of(root: str) -> tuple[Mode, list[str]]:
+    found = _mode_of(root)
+    return found, [] if found is Mode.V2 else _hierarchies(root)
+
+
+def _mode_of(root: str) -> Mode:
     if os.path.exists(f"{root}/cgroup.controllers"):
         return Mode.V2
     return Mode.HYBRID if os.path.exists(f"{root}/unified/cgroup.controllers") else Mode.V1
@@ -58,9 +80,10 @@ def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
     the machine are.
     """
     inner = inside(cgroups_path)
-    if mode(root) is Mode.V2:
+    layout, names = _layout(root)
+    if layout is Mode.V2:
         return {"unified": os.path.join(root, inner)}
-    return {name: os.path.join(root, name, inner) for name in _hierarchies(root)}
+    return {name: os.path.join(root, name, inner) for name in names}
 
 
 def directories(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
@@ -70,14 +93,15 @@ def directories(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
     return tuple(found[name] for name in sorted(found, key=lambda name: (name != "unified", name)))
 
 
-def includes(cgroups_path: str, other: str) -> bool:
-    """Return whether the second is the first, or below it."""
-    return f"{inside(other)}/".startswith(f"{inside(cgroups_path)}/")
-
-
 def is_scope(cgroups_path: str) -> bool:
     """Return whether the path has the form of the systemd driver."""
     return not cgroups_path.startswith("/") and cgroups_path.count(":") == 2
+
+
+@lru_cache(maxsize=PATHS_KEPT)
+def place(cgroups_path: str) -> str:
+    """Return the path as `inside` does, with a slash at its end: those of all cgroups in it begin so."""
+    return f"{inside(cgroups_path)}/"
 
 
 def inside(cgroups_path: str) -> str:
@@ -388,10 +412,16 @@ _BUSY = frozenset({errno.EBUSY, errno.ENOTEMPTY})  # a process is in it; a child
 
 
 def _tree(top: str) -> Iterator[str]:
-    """Yield the cgroup and all below it, parents first; nothing if it does not exist."""
+    """Yield the cgroup and all below it, parents first; nothing if it does not exist. Raises OSError when it cannot be
+    read."""
     if os.path.isdir(top):
-        for path, _, _ in os.walk(top):
+        for path, _, _ in os.walk(top, onerror=_raised_unless_gone):
             yield path
+
+
+def _raised_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def members(directory: str) -> list[int]:

@@ -104,18 +104,22 @@ class Watching:
         """Note whether the cgroup is shared, before the new run's processes are in it: if it has those of another run
         or unknown ones, they must not be ended with init. Raises OSError when an earlier mark cannot be read."""
         own, known = self.cgroups[new.key.container], set[int]()
+        place = cgroups.place(own)
         has_strangers = False
-        for watch in [*self._watches.values()]:
+        for watch in [*self._watches.values()]:  # all that run: what is done for each must take next to no time
             other = self.cgroups.get(watch.key.container)
             if other is None or watch.key.exec_id or watch.reported or watch.key.container == new.key.container:
                 continue
-            if cgroups.includes(other, own):
+            others_place = cgroups.place(other)
+            is_below, is_above = place.startswith(others_place), others_place.startswith(place)
+            if not is_below and not is_above:
+                continue
+            if is_below:
                 rest.mark_shared(watch.directory.path, new.key.container)
-            if cgroups.includes(own, other):
+            if is_above:
                 rest.mark_shared(new.directory.path, watch.key.container)
-            if cgroups.includes(other, own) or cgroups.includes(own, other):
-                known.update(cgroups.pids(other))
-                has_strangers = has_strangers or rest.STRANGERS in rest.sharers(watch.directory.path)
+            known.update(cgroups.pids(other))
+            has_strangers = has_strangers or rest.STRANGERS in rest.sharers(watch.directory.path)
         if not bundle.is_ours(own) and (has_strangers or not known.issuperset(cgroups.pids(own))):
             rest.mark_shared(new.directory.path)
 

@@ -376,7 +376,7 @@ def test_the_directories_of_a_cgroup_begin_where_everybody_can_be_killed_at_once
     ],
 )
 def test_a_cgroup_is_in_itself_and_in_those_above_it(outer: str, inner: str, is_in: bool) -> None:
-    assert cgroups.includes(outer, inner) is is_in
+    assert cgroups.place(inner).startswith(cgroups.place(outer)) is is_in
 
 
 def test_frozen_is_what_the_cgroup_itself_is_told_to_be(
