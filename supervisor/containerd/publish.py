@@ -24,6 +24,7 @@ from supervisor.model.errors import CannotStart, Code, Compacted, StoreFailed
 from supervisor.model.taskfacts import Notice, Task
 from supervisor.model.values import Container, Event, fold
 from supervisor.store.events import Bookmark, EventLog, Lost
+from supervisor.system.aside import Aside
 from supervisor.system.background import Background
 from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
@@ -126,8 +127,10 @@ log = structlog.get_logger(__name__)
 class RelayLink:
     """The connection to one containerd while there is one, and growing pauses while there is none."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, looks: Aside) -> None:
+        """`looks`: threads that look the address up, which containerd has named."""
         self._path = address.removeprefix("unix://")
+        self._looks = looks
         self._client: TtrpcClient | None = None
         self._connecting = asyncio.Lock()
         self._open = asyncio.Event()
@@ -175,7 +178,7 @@ class RelayLink:
             if began != self._round:
                 raise Closed("another call has just tried to connect")
             if self._client is None or self._client.is_closed:
-                self._client = await TtrpcClient.connect(self._path, seconds=CONNECT_SECONDS)
+                self._client = await TtrpcClient.connect(self._path, seconds=CONNECT_SECONDS, looks=self._looks)
             return self._client
 
     def _rest(self, error: CallFailed) -> None:
@@ -199,7 +202,7 @@ class Lane:
     def __init__(self, address: str, floor: int, of: "Publisher") -> None:
         noted = of.noted
         self.outbox = Outbox(address, floor, noted.places[address])
-        self.link = RelayLink(address)
+        self.link = RelayLink(address, of.looks)
         self._noted = noted
         self._events = of.events
         self._couriers = of.couriers
@@ -302,6 +305,7 @@ class Publisher:
             raise CannotStart(f"{path}: {error.strerror}") from error
         self.events = events
         self.couriers = Couriers()
+        self.looks = Aside()
         self.moved = asyncio.Event()  # an event was read or sent
         self._tasks = Background()
         self._begun = False

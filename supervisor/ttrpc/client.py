@@ -2,15 +2,18 @@
 limit."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Generic, Self, TypeVar, cast
 
 from google.protobuf.message import Message
 
 from shim.undo import undone_on_failure
-from supervisor.model.errors import Code
+from supervisor.model.errors import Busy, Code, TimedOut
+from supervisor.system.aside import Aside, Here
 from supervisor.ttrpc.connection import ClientConnection
 from supervisor.ttrpc.faults import CallFailed, Closed, late
 from supervisor.ttrpc.happenings import ClientEvent, Failed, Metadata, Received, Replied, StreamEnded, nanoseconds
@@ -19,6 +22,7 @@ from supervisor.ttrpc.wire import MAX_UNSENT, Inbox, Wire
 
 CONNECT_SECONDS = 5.0
 QUEUE_SECONDS = 0.02  # between two attempts while the server's queue of connections is full
+HERE = Here()
 M = TypeVar("M", bound=Message)
 
 
@@ -37,21 +41,30 @@ class TtrpcClient(Wire):
 
     @classmethod
     async def connect(
-        cls, path: str, on_close: Callable[[], None] | None = None, seconds: float = CONNECT_SECONDS
+        cls,
+        path: str,
+        on_close: Callable[[], None] | None = None,
+        seconds: float = CONNECT_SECONDS,
+        looks: Aside | Here = HERE,
     ) -> Self:
-        """`on_close` is called once, whichever side ends the connection. Raises Closed when no server answers on
-        `path`."""
+        """Connect to the server on `path`, which begins with a NUL if it is an abstract name.
+
+        `on_close` is called once, whichever side ends the connection. `looks`: threads that look `path` up, if another
+        program has named it: its file system may hang. Raises Closed when no server answers within `seconds`.
+        """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        with undone_on_failure(connection.close):
-            try:
-                async with asyncio.timeout(seconds):
-                    await _connect(connection, path)
+        try:
+            async with asyncio.timeout(seconds):
+                await _connect(connection, path, HERE if path.startswith("\0") else looks)
+            with undone_on_failure(connection.close):
                 loop = asyncio.get_running_loop()
                 _, client = await loop.create_unix_connection(lambda: cls(on_close), sock=connection)
-            except TimeoutError as error:
-                raise Closed(f"nobody takes a connection on {path} within {seconds:g} s") from error
-            except OSError as error:
-                raise Closed(f"cannot connect to {path}: {error.strerror or error}") from error
+        except TimeoutError as error:
+            raise Closed(f"nobody takes a connection on {path} within {seconds:g} s") from error
+        except OSError as error:
+            raise Closed(f"cannot connect to {path}: {error.strerror or error}") from error
+        except (TimedOut, Busy) as error:
+            raise Closed(f"cannot connect to {path}: {error}") from error
         return client
 
     async def call(
@@ -204,9 +217,19 @@ def _deliver(inbox: Inbox, event: ClientEvent) -> None:
             inbox.end()
 
 
-async def _connect(connection: socket.socket, path: str) -> None:
-    """Not asyncio's own connect: if the server's queue is full, that takes the socket for connected."""
+async def _connect(connection: socket.socket, path: str, looks: Aside | Here) -> None:
+    """Connect, or close the socket. Not asyncio's own connect: if the server's queue is full, that takes the socket for
+    connected.
+
+    The socket does not wait for a place in that queue; but the look-up of its path may. So it is closed when the thread
+    that looks has let go of it: its number may be another's before that. Raises OSError, Busy, TimedOut."""
+    connect, where = partial(connection.connect, path), os.path.dirname(path)
     while True:
-        with suppress(BlockingIOError):
-            return connection.connect(path)
-        await asyncio.sleep(QUEUE_SECONDS)
+        try:
+            return await looks.run(f"connecting to {path}", connect, where, connection.close)
+        except BlockingIOError:
+            with undone_on_failure(connection.close):
+                await asyncio.sleep(QUEUE_SECONDS)
+        except (OSError, Busy):  # of all others `run` takes care
+            connection.close()
+            raise

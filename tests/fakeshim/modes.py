@@ -18,6 +18,7 @@ class Modes:
     # `start`: plain | json2 | json3 | json4 | message | message3 | grpc | vsock | abstract | noise | nothing | garbage
     # | fails | hangs | held (a child keeps stdout open) | late-dead (an address, and then nobody there)
     # | mute (the shim is there, and `start` never says where)
+    # | deaf (its queue of connections is full, and it takes none)
     start: str = "plain"
     # What `-v` tells: a version as shims on containerd's frame print it; or kata | fails | hangs
     version: str = "1.6.20"

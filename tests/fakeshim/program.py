@@ -147,7 +147,18 @@ def serve_in_background(listening: socket.socket, path: str, words: Words, modes
         os.dup2(null_fd, fd)
     if modes.start == "late-dead":
         os._exit(1)
+    if modes.start == "deaf":
+        be_deaf(listening, path)
     service.serve(listening, path, program(), words.flags["namespace"])
+
+
+def be_deaf(listening: socket.socket, path: str) -> NoReturn:
+    """One connection fills the queue."""
+    listening.listen(0)
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(path)
+        while True:
+            time.sleep(FOREVER_SECONDS)
 
 
 def answer(path: str, modes: Modes) -> bytes:

@@ -14,11 +14,15 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import BadRequest, TimedOut
+from tests.fakeshim.making import RUNTIME, FakeShim, make
 from tests.system import daemons, faultyfs, lives
 from tests.system.daemons import Daemon, spec
 from tests.system.lives import word
+from tests.system.processes import processes_of
 from tests.system.runtimes import Wrapper
 from tests.system.waits import LIMIT_SECONDS, until
+
+LIMITS = {"supervisor.runtime.foreign_shim.peer.OPEN_SECONDS": 2.0}
 
 
 def test_a_containers_link_to_the_kernels_log_as_its_passwd_holds_nobody(client: Client) -> None:
@@ -170,3 +174,66 @@ def test_a_runtime_whose_file_system_begins_to_hang_holds_up_its_own_calls_alone
         remove.result()
         client.pause(running)
         client.resume(running)
+
+
+@contextlib.contextmanager
+def with_fake(base: pathlib.Path) -> Iterator[tuple[Daemon, FakeShim]]:
+    """A daemon with a fake shim on its PATH."""
+    (base / "e").mkdir()
+    (base / "f").mkdir()
+    fake = make(base / "f")
+    daemon = Daemon(base / "e", environment={"PATH": f"{base}/f:{os.environ['PATH']}"}, limits=LIMITS)
+    try:
+        yield daemon.start(), fake
+    finally:
+        with contextlib.ExitStack() as steps:  # the last one first
+            steps.callback(until, lambda: not processes_of(base), "processes of the daemon or of its shims are left")
+            steps.callback(daemon.end)
+
+
+def test_a_shim_that_takes_no_connections_holds_up_its_own_container_alone() -> None:
+    with daemons.directory() as base, with_fake(base) as (daemon, fake), daemon.client() as client:
+        fake.does(start="deaf")
+        with ThreadPoolExecutor(1) as others, daemon.client() as own:
+            create = others.submit(own.create, spec("true", runtime=RUNTIME))
+            answered = 0
+            while not create.done():
+                assert word(lives.run(client, "true", auto_remove=True)[1]) == "exited 0"
+                answered += 1
+            with pytest.raises(TimedOut, match="no shim answers"):
+                create.result()
+        assert answered > 1
+        until(lambda: not client.list(all_of_them=True), "it is not removed")
+
+
+def test_a_shim_whose_sockets_file_system_hangs_for_the_loop_serves_its_container(tmp_path: pathlib.Path) -> None:
+    with (
+        daemons.directory() as base,
+        with_fake(base) as (daemon, fake),
+        daemon.client() as client,
+        never_for_the_loop(daemon, tmp_path) as directory,
+    ):
+        fake.does(sockets=str(directory))
+        id, exit_ = lives.run(client, "sh", "-c", "exit 7", runtime=RUNTIME)
+        assert word(exit_) == "exited 7"
+        client.remove(id, force=False)
+        assert list(directory.iterdir()) == []
+
+
+def test_a_shim_whose_sockets_file_system_hangs_holds_up_its_own_container_alone(tmp_path: pathlib.Path) -> None:
+    """An exitd that starts again looks for the shims of all that runs."""
+    with daemons.directory() as base, with_fake(base) as (daemon, fake), faultyfs.mounted(tmp_path) as disk:
+        fake.does(sockets=str(disk.path))
+        with daemon.client() as client:
+            box = lives.up_trapping(client, "trap 'exit 7' TERM; sleep 1000 & wait", runtime=RUNTIME).id
+        daemon.kill()
+        with disk.failing("* * stall"):
+            daemon.start()
+            with daemon.client() as client:
+                for _ in range(3):
+                    assert word(lives.run(client, "true", auto_remove=True)[1]) == "exited 0"
+                assert client.inspect(box).phase == pb.PHASE_RUNNING
+        with daemon.client() as client:
+            client.kill(box, "TERM")
+            assert word(lives.last_exit(client, box)) == "exited 7"
+            client.remove(box, force=False)

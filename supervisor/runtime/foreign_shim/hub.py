@@ -110,7 +110,8 @@ class Hub:
 
     def begin(self, key: RunKey, path: str, contact: Contact, cgroup: str, log_fifo: LogFifo) -> Run:
         assert key.container not in self._runs, f"the last run of {key.container} is not over"
-        peer = Peer(key.container, contact, lambda silent: self._silence_seen(key, silent), self._check_seconds)
+        looks = self.place.programs
+        peer = Peer(key.container, contact, lambda silent: self._silence_seen(key, silent), self._check_seconds, looks)
         run = self._runs[key.container] = Run(key, path, peer, cgroup, log_fifo)
         return run
 

@@ -24,6 +24,7 @@ from supervisor.model.taskfacts import RootMount, Stdio
 from supervisor.runtime.foreign_shim.binary import Address, Deleted
 from supervisor.runtime.foreign_shim.refusals import refusal
 from supervisor.runtime.foreign_shim.verdict import ShimWord, instant_ns
+from supervisor.system.aside import Aside
 from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 
@@ -95,12 +96,13 @@ class ShimLink:
         self._settled = False  # a call was answered under this version
 
     @classmethod
-    async def open(cls, address: Address, seconds: float = OPEN_SECONDS) -> Self:
-        """Connect. Raises ShimLost when no shim listens there, TimedOut, Unsupported for an address of another kind."""
+    async def open(cls, address: Address, looks: Aside, seconds: float = OPEN_SECONDS) -> Self:
+        """Connect. `looks`: threads that look up the path, which the shim has named. Raises ShimLost when no shim
+        listens there, TimedOut, Unsupported for an address of another kind."""
         link = cls(address)
         path = socket_path(address.address)
         try:
-            link._client = await TtrpcClient.connect(path, link.closed.set, seconds)
+            link._client = await TtrpcClient.connect(path, link.closed.set, seconds, looks)
         except Closed as error:
             # Only these mean that no shim is there. Other errors, such as too many open files, are this side's own.
             nobody = isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError | NotADirectoryError)

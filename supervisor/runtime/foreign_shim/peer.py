@@ -15,6 +15,7 @@ from supervisor.model.errors import ExitdError, ShimLost, TimedOut
 from supervisor.runtime.foreign_shim.binary import Address
 from supervisor.runtime.foreign_shim.link import ShimLink
 from supervisor.runtime.foreign_shim.place import Contact
+from supervisor.system.aside import Aside
 
 PLAIN = frozenset({"containerd-shim-runc-v2", "containerd-shim-exitd-v2"})  # see `verdict.Seen`
 CHECK_SECONDS = 5.0  # between two checks, and the limit for an answer, at most
@@ -29,9 +30,15 @@ class Peer:
     """Belongs to the event loop. `lost` is set once, for good; `silent` comes and goes, reported by `on_silence`."""
 
     def __init__(
-        self, id: str, contact: Contact, on_silence: Callable[[bool], None], check_seconds: Callable[[], float]
+        self,
+        id: str,
+        contact: Contact,
+        on_silence: Callable[[bool], None],
+        check_seconds: Callable[[], float],
+        looks: Aside,
     ) -> None:
-        """`check_seconds` returns the present interval between two checks, if that is less than CHECK_SECONDS."""
+        """`check_seconds` returns the present interval between two checks, if that is less than CHECK_SECONDS.
+        `looks`: threads that look up its socket."""
         self.id = id
         self._check_seconds = check_seconds
         self.contact = contact
@@ -39,6 +46,7 @@ class Peer:
         self.silent = False
         self.is_plain = os.path.basename(contact.program) in PLAIN
         self._on_silence = on_silence
+        self._looks = looks
         self._link: ShimLink | None = None
         self._opening = asyncio.Lock()
         self._closed = False
@@ -60,7 +68,7 @@ class Peer:
                 raise ShimLost(f"the shim of {self.id[:12]} is gone", id=self.id)
             if self._link is None or self._link.closed.is_set():
                 try:
-                    self._link = await ShimLink.open(self.address, OPEN_SECONDS)
+                    self._link = await ShimLink.open(self.address, self._looks, OPEN_SECONDS)
                 except ShimLost:
                     self.lost.set()
                     raise

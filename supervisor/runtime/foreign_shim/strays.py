@@ -33,12 +33,12 @@ def address_in(bundle: str) -> Address | None:
 
 async def end_stray(bundle: str, id: str, looks: Aside) -> bool:
     """Ask a stray shim to shut down. A shim without tasks ends; one with other tasks, of a pod, stays. Return True if
-    there was a shim. Call `delete` afterwards. `looks`: threads for `remove_socket`."""
+    there was a shim. Call `delete` afterwards. `looks`: threads that look up its socket."""
     address = address_in(bundle)
     if address is None:
         return False
     try:
-        link = await ShimLink.open(address)
+        link = await ShimLink.open(address, looks)
     except ExitdError as error:
         log.debug("no shim is there to be ended", id=id, address=address.address, why=str(error))
         await remove_socket(address, looks)

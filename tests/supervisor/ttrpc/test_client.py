@@ -3,24 +3,29 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
 from supervisor.model.errors import Code, NotPermitted
+from supervisor.system.aside import Aside
 from supervisor.ttrpc import wire
 from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.frames import MAX_DATA
 from supervisor.ttrpc.services import CallKind
+from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.ttrpc.rig import SERVICE, Words, header, serving, word
 
 ECHO, WAIT, BLOB = (f"{SERVICE}/{name}" for name in ("Echo", "Wait", "Blob"))
 LETTERS, FLOOD, JOIN, DEAF, UPPER = (f"{SERVICE}/{name}" for name in ("Letters", "Flood", "Join", "Deaf", "Upper"))
 SECONDS = 10.0
+T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
@@ -129,6 +134,50 @@ async def test_a_full_queue_of_connections_is_waited_for_within_the_limit(tmp_pa
         listening.accept()[0].close()
         (await second).close()
         first.close()
+
+
+@in_loop
+async def test_a_look_up_that_hangs_holds_up_nobody_and_its_socket_is_closed_when_it_has_ended(tmp_path: Path) -> None:
+    """The number of a socket that a thread is about to connect must not become another's."""
+    threads, before = HangingLooks(), len(open_now())
+    with pytest.raises(Closed, match=r"nobody takes a connection on .* within 0\.05 s"):
+        await TtrpcClient.connect(str(tmp_path / "nobody"), seconds=0.05, looks=threads)
+    assert len(open_now()) == before + 1
+    threads.go.set()
+    await until(lambda: len(open_now()) == before)
+
+
+class HangingLooks(Aside):
+    """Its threads wait before they begin with their work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    async def run(
+        self,
+        what: str,
+        work: Callable[[], T],
+        whose: str = "",
+        late: Callable[[], None] = lambda: None,
+        *,
+        seconds: float | None = None,
+    ) -> T:
+        def waits() -> T:
+            self.go.wait(SECONDS)
+            return work()
+
+        return await super().run(what, waits, whose, late, seconds=seconds)
+
+
+@pytest.mark.parametrize("path", ["/nobody", "\0nobody"])
+@in_loop
+async def test_nobody_there_is_a_closed_connection_also_for_a_thread_that_looks(path: str) -> None:
+    before = len(open_now())
+    with pytest.raises(Closed) as error:
+        await TtrpcClient.connect(path, looks=Aside())
+    assert isinstance(error.value.__cause__, FileNotFoundError | ConnectionRefusedError)
+    assert len(open_now()) == before
 
 
 @in_loop

@@ -95,7 +95,7 @@ class Task:
 
     async def linked(self) -> "Task":
         assert self.address is not None
-        self.link = await ShimLink.open(self.address)
+        self.link = await ShimLink.open(self.address, Aside())
         return self
 
     async def started(self) -> int:

@@ -11,9 +11,14 @@ import pytest
 
 from supervisor.model.errors import ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.runtime.foreign_shim.binary import Address
-from supervisor.runtime.foreign_shim.link import ShimLink, remove_dead_socket, socket_path
+from supervisor.runtime.foreign_shim.link import OPEN_SECONDS, ShimLink, remove_dead_socket, socket_path
+from supervisor.system.aside import Aside
 
 SOON = 0.2  # a limit that is to run out
+
+
+async def opened(address: Address, seconds: float = OPEN_SECONDS) -> ShimLink:
+    return await ShimLink.open(address, Aside(), seconds)
 
 
 @pytest.mark.parametrize(
@@ -31,13 +36,13 @@ def test_an_address_leads_to_a_path_or_an_abstract_name(address: str, path: str)
 @pytest.mark.parametrize("address", ["vsock://3:1024", "hvsock:///run/vm.sock:1024"])
 def test_a_machine_is_not_connected_to(address: str) -> None:
     with pytest.raises(Unsupported, match="unix sockets alone"):
-        asyncio.run(ShimLink.open(Address(address, 3)))
+        asyncio.run(opened(Address(address, 3)))
 
 
 @pytest.mark.parametrize("address", [f"unix:///{'x' * 107}", f"unix:///{'ü' * 54}", "unix://"])
 def test_a_path_that_fits_in_no_address_is_refused(address: str) -> None:
     with pytest.raises(ShimFailed, match="no path of a unix socket"):
-        asyncio.run(ShimLink.open(Address(address, 2)))
+        asyncio.run(opened(Address(address, 2)))
 
 
 @contextlib.contextmanager
@@ -53,13 +58,13 @@ def test_a_shim_that_takes_no_connections_is_waited_for_within_a_limit() -> None
         caller = callers.enter_context(socket.socket(socket.AF_UNIX))
         caller.connect(socket_path(address.address))
         with pytest.raises(TimedOut):
-            asyncio.run(ShimLink.open(address, SOON))
+            asyncio.run(opened(address, SOON))
         assert not remove_dead_socket(address)
 
 
 def test_a_shim_that_is_not_there_is_lost(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ShimLost, match="No such file"):
-        asyncio.run(ShimLink.open(Address(f"unix://{tmp_path}/none", 2)))
+        asyncio.run(opened(Address(f"unix://{tmp_path}/none", 2)))
 
 
 def test_the_socket_of_a_dead_shim_is_removed_and_no_other_file() -> None:
