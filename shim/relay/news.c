@@ -69,7 +69,7 @@ static struct task *oldest(const struct witness *w, struct text id)
 	struct task *found = NULL;
 
 	for (struct task *t = w->first; t; t = t->next)
-		if (same(t->id, id) && !(t->told & NEWS_DELETE))
+		if (!t->exec.size && same(t->id, id) && !(t->told & NEWS_DELETE))
 			found = t;
 	return found;
 }
@@ -90,7 +90,7 @@ int news_is_old(struct witness *w, struct text request, struct news *note)
 	struct task *t;
 
 	for (t = w->first; t; t = t->next) {
-		if (!same(t->id, id))
+		if (t->exec.size || !same(t->id, id))
 			continue;
 		if (what == NEWS_CREATE && t->stage == TASK_GONE)
 			give_up(t);
@@ -106,7 +106,7 @@ int news_is_old(struct witness *w, struct text request, struct news *note)
 
 static int next_of(const struct task *t)
 {
-	if (t->stage != TASK_ENDED && !t->is_deleted)
+	if (t->exec.size || (t->stage != TASK_ENDED && !t->is_deleted)) /* of execs exitd brings all */
 		return 0;
 	if (!(t->told & NEWS_START))	/* exitd has more to tell first */
 		return 0;

@@ -46,12 +46,11 @@ void pending_drop(struct pending *p, struct request *r)
 	request_free(r);
 }
 
-/* exitd hears of a Shutdown all the same: it may be what the relay ends by. */
 void pending_drop_answered(struct pending *p)
 {
 	for (struct request *r = p->first, *next; r; r = next) {
 		next = r->next;
-		if (r->answered && r->kind != CALL_SHUTDOWN)
+		if (r->answered && !r->owed)
 			pending_drop(p, r);
 	}
 }

@@ -23,6 +23,8 @@ enum {
 	FRAME_SOON = 0x84,		/* `start` -> relay: containerd has this address now, and is going to connect */
 	FRAME_EVENT = 0x85,		/* exitd -> relay: a number, and a request that containerd is to get once */
 	FRAME_TOLD = 0x86,		/* relay -> exitd: that number, and containerd's response */
+	FRAME_EXEC = 0x87,		/* exitd -> relay: an exec has begun: its process, and where its record will be */
+	EXEC_MAX = 8192,		/* bytes of that; of a longer one only exitd knows the end */
 	EVENT_HEAD = 8,			/* the number, big-endian */
 	ANSWER_MAX = 256,		/* of containerd's refusals; a longer one is told by its code alone */
 	CONNECT_MS = 5000,		/* containerd takes the courier's connection by then ... */
@@ -46,7 +48,7 @@ enum {
 	STATS_MS = 1500,		/* ... and nobody statistics, which must not hang */
 	BRING_MS = 1000,		/* between attempts to bring an event of the relay's own */
 	READ_MS = 1000,			/* for who reads the output, between init's end and the answer of a Wait */
-	TASKS_MAX = 256,		/* that the relay knows the ends of */
+	TASKS_MAX = 256,		/* with their execs, that the relay knows the ends of */
 	GROUP_MAX = 256,		/* longest group, with its NUL */
 	HASH_SIZE = 65,			/* sha256 in hex, with its NUL */
 	CODE_INVALID_ARGUMENT = 3,
@@ -115,6 +117,7 @@ struct request {
 	int kind;			/* CALL_LOOK: what changes nothing and may be answered from the cache */
 	int sent;			/* over the present connection to exitd */
 	int answered;			/* from the cache; exitd's own reply is still to come, for the cache */
+	int owed;			/* ... and if it was not sent, exitd has to hear of it all the same */
 	int64_t arrived_ms;
 	int64_t silent_ms;		/* exitd has been asked since */
 	struct text method;		/* in data */
@@ -182,7 +185,9 @@ enum task_stage {
 struct task {
 	struct task *next;
 	struct text id;			/* with a NUL behind it */
-	struct text bundle;		/* likewise */
+	struct text exec;		/* of an exec, which is kept like a task: its name; "": init's */
+	struct text bundle;		/* with a NUL behind it */
+	struct text record;		/* likewise: the path of an exec's */
 	struct text in;
 	struct text out;
 	struct text err;
@@ -209,6 +214,7 @@ struct witness {
 	uint64_t numbers;
 };
 void witness_made(struct witness *w, struct text create);
+void witness_exec(struct witness *w, struct text begun);
 struct task *witness_named(const struct witness *w, struct text payload);
 void witness_gone(struct witness *w, struct text payload);
 void witness_watched(struct witness *w, struct task *t, int pid, uint64_t started, int init_fd);

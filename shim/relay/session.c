@@ -83,11 +83,12 @@ static void is_otherwise(struct session *s, const struct request *r)
 		witness_gone(s->witness, r->payload);
 }
 
-/* In exitd's place. Its own reply to what it has been sent is still waited for; a Shutdown it is told in any case. */
+/* In exitd's place. Its own reply to what it has been sent is still waited for, and so is that to what it has to hear of in
+ * any case: a Shutdown, by which the relay may end, and the Delete of an exec, of which it is left no other word. */
 static void stand_in(struct session *s, struct request *r, struct text reply)
 {
 	give(s, r->stream, reply);
-	if (r->sent || r->kind == CALL_SHUTDOWN)
+	if (r->sent || r->owed)
 		r->answered = 1;
 	else
 		pending_drop(&s->pending, r);
@@ -104,6 +105,7 @@ static int from_witness(struct session *s, struct request *r)
 		return 0;
 	size = witness_answer(t, r, &reply);
 	if (size >= 0 && r->kind == CALL_DELETE) {
+		r->owed = t->exec.size > 0;
 		t->is_deleted = 1;
 		is_otherwise(s, r);
 	}
@@ -206,6 +208,7 @@ static void response(struct session *s, struct reader *in)
 {
 	struct request *r = pending_find(&s->pending, in->stream);
 	struct text reply = { in->data ? in->data : "", in->data ? in->length : 0 }, payload;
+	bool is_good;
 
 	if (s->is_over || (r && r->answered))
 		s->is_leaving |= in->flags & REPLY_LEAVE;
@@ -216,9 +219,10 @@ static void response(struct session *s, struct reader *in)
 			refuse_length(s, in);
 		return pending_drop(&s->pending, r);
 	}
-	if (r->kind == CALL_LOOK && in->flags & REPLY_CACHEABLE)
+	is_good = response_code(reply.at, reply.size, &payload) == 0;
+	if ((r->kind == CALL_LOOK && in->flags & REPLY_CACHEABLE) || (r->kind == CALL_STATS && is_good))
 		cache_put(s->cache, r->method, r->payload, reply);
-	if (r->kind != CALL_LOOK && response_code(reply.at, reply.size, &payload) == 0)
+	if (r->kind != CALL_LOOK && is_good)
 		is_otherwise(s, r);
 	if (!r->answered) {
 		give(s, r->stream, reply);
@@ -244,6 +248,8 @@ void session_answer(struct session *s, const char *data, size_t size)
 			response(s, in);
 		else if (in->type == FRAME_EVENT && s->courier)
 			courier_offer(s->courier, s, in);
+		else if (in->type == FRAME_EXEC && s->witness && in->data)
+			witness_exec(s->witness, (struct text){ in->data, in->length });
 		reader_next(in);
 	}
 }
@@ -364,15 +370,23 @@ static int64_t overdue(const struct session *s, const struct request *r)
 	return s->is_up ? since_ms + patience[r->kind].silent_ms : s->away_ms + patience[r->kind].away_ms;
 }
 
+/* Of what has ended the last numbers are all that there will be; of what lives they would be taken for the present ones. */
+static void give_stats(struct session *s, struct request *r)
+{
+	const struct task *t = s->witness->ended ? witness_named(s->witness, r->payload) : NULL;
+	const struct cached *last = t && t->stage == TASK_ENDED ? cache_find(s->cache, r->method, r->payload) : NULL;
+	char data[128];
+	int size = response_error(data, sizeof data, CODE_UNAVAILABLE, "exitd is away");
+
+	stand_in(s, r, last ? last->reply : (struct text){ data, size > 0 ? (size_t)size : 0 });
+}
+
 static void stand_in_for(struct session *s, struct request *r)
 {
-	char data[128];
-	int size;
-
 	if (r->kind == CALL_STATS) {
-		size = response_error(data, sizeof data, CODE_UNAVAILABLE, "exitd is away");
-		stand_in(s, r, (struct text){ data, size > 0 ? (size_t)size : 0 });
+		give_stats(s, r);
 	} else if (r->kind == CALL_SHUTDOWN) {
+		r->owed = 1;
 		stand_in(s, r, (struct text){ "", 0 });
 	} else {
 		from_witness(s, r);
@@ -417,13 +431,13 @@ void session_given(struct session *s, size_t size)
 	}
 }
 
-/* containerd is gone, and nothing that it asked matters any more, but for one thing: a Shutdown that exitd has not
- * heard may be what this program ends by. */
+/* containerd is gone, and nothing that it asked matters any more, but for what exitd has to hear of all the same, and a
+ * Shutdown, which may be what this program ends by. */
 void session_over(struct session *s)
 {
 	for (struct request *r = s->pending.first, *next; r; r = next) {
 		next = r->next;
-		if (r->kind != CALL_SHUTDOWN)
+		if (r->kind != CALL_SHUTDOWN && !r->owed)
 			pending_drop(&s->pending, r);
 	}
 	for (struct note *each = s->given; each; each = each->next)

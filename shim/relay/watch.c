@@ -1,4 +1,6 @@
-/* The ends of the relay's tasks: of each it has init's pidfd, and reads the record after that. */
+/* The ends of the relay's tasks and of their execs: of each it has the pidfd of its first process, and reads the record
+ * after that. */
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -28,13 +30,23 @@ static void again(struct task *t, int64_t now_ms)
 	t->due_ms = now_ms + RETRY_MS;
 }
 
-/* init by exitd's note. The note was written before the Create was answered: what is not there will not come. */
+/* Where its record is, and who its first process is: of an exec by exitd's word, of a task by exitd's note. That was written
+ * before the Create was answered: what is not there will not come. As bundle_read. */
+static int known(const struct task *t, struct seen *out, char record[PATH_ROOM])
+{
+	if (!t->exec.size)
+		return bundle_read(t->bundle.at, out, record);
+	*out = t->seen;
+	snprintf(record, PATH_ROOM, "%s", t->record.at);
+	return 0;
+}
+
 static void meet(struct relay *r, struct task *t, int64_t now_ms)
 {
 	struct epoll_event wanted = { .events = EPOLLIN, .data.ptr = t };
 	char record[PATH_ROOM];
 	struct seen init;
-	int error = bundle_read(t->bundle.at, &init, record), fd, found;
+	int error = known(t, &init, record), fd, found;
 
 	if (is_short(error))
 		return again(t, now_ms);
@@ -61,7 +73,7 @@ static void look(struct relay *r, struct task *t, int64_t now_ms)
 	char record[PATH_ROOM];
 	struct seen seen;
 
-	error = bundle_read(t->bundle.at, &seen, record);
+	error = known(t, &seen, record);
 	if (!error)
 		error = bundle_record(record, t->seen.pid, t->seen.started, &seen);
 	if (!error)

@@ -1,5 +1,5 @@
-/* What the relay itself knows of its tasks: who was made through it, and how init ended, from the record that its shim has
- * written. It answers for an exitd that is away or silent, and for nothing else; what has no record waits for exitd. */
+/* What the relay itself knows of its tasks and their execs: who was made through it, and how that process ended, from the
+ * record that its shim has written. It answers for an exitd that is away or silent, and for nothing else; what has no record waits for exitd. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static struct text copy(char **at, struct text from)
 	struct text made = { *at, from.size };
 
 	memcpy(*at, from.at, from.size);
-	*at += from.size;
+	*at += from.size + 1;
 	return made;
 }
 
@@ -46,11 +46,11 @@ static int texts(struct text message, struct text *out, uint32_t count, int *ter
 	return more;
 }
 
-static struct task *find(const struct witness *w, struct text id)
+static struct task *find(const struct witness *w, struct text id, struct text exec)
 {
 	struct task *t = w->first;
 
-	while (t && (t->stage == TASK_GONE || !same(t->id, id)))
+	while (t && (t->stage == TASK_GONE || !same(t->id, id) || !same(t->exec, exec)))
 		t = t->next;
 	return t;
 }
@@ -62,34 +62,37 @@ static void go_to(struct witness *w, struct task *t, int stage)
 	t->stage = stage;
 }
 
-/* exitd has made a task of this Create. Without memory, or beyond TASKS_MAX, only exitd knows of it. */
-void witness_made(struct witness *w, struct text create)
+/* An exec, or a task and all of its execs. */
+static void forget(struct witness *w, struct text id, struct text exec)
 {
-	struct text of[8];
-	int terminal = 0;
-	struct task *t;
-	size_t size;
+	for (struct task *t = w->first; t; t = t->next)
+		if (t->stage != TASK_GONE && same(t->id, id) && (!exec.size || same(t->exec, exec)))
+			go_to(w, t, TASK_GONE);
+}
+
+static size_t size_of_texts(const struct task *t)
+{
+	return t->id.size + t->exec.size + t->bundle.size + t->record.size + t->in.size + t->out.size + t->err.size;
+}
+
+/* One as `of` has it, with texts of its own. Without memory, or beyond TASKS_MAX, only exitd knows of it. */
+static void add(struct witness *w, const struct task *of)
+{
+	enum { TEXTS = 7 };
+	struct task *t = w->count < TASKS_MAX ? calloc(1, sizeof *t + size_of_texts(of) + TEXTS) : NULL;
 	char *at;
 
-	if (texts(create, of, 7, &terminal))
-		return;
-	t = find(w, of[1]);
-	if (t)
-		go_to(w, t, TASK_GONE);
-	size = of[1].size + 1 + of[2].size + 1 + of[5].size + of[6].size + of[7].size;
-	t = w->count < TASKS_MAX ? calloc(1, sizeof *t + size) : NULL;
 	if (!t)
 		return;
 	at = (char *)(t + 1);
-	t->bundle = copy(&at, of[2]);
-	at++;
-	t->id = copy(&at, of[1]);
-	at++;
-	t->in = copy(&at, of[5]);
-	t->out = copy(&at, of[6]);
-	t->err = copy(&at, of[7]);
-	t->terminal = terminal;
-	t->status = CREATED;
+	*t = *of;
+	t->id = copy(&at, of->id);
+	t->exec = copy(&at, of->exec);
+	t->bundle = copy(&at, of->bundle);
+	t->record = copy(&at, of->record);
+	t->in = copy(&at, of->in);
+	t->out = copy(&at, of->out);
+	t->err = copy(&at, of->err);
 	t->init_fd = -1;
 	t->number = ++w->numbers;
 	t->next = w->first;
@@ -97,21 +100,64 @@ void witness_made(struct witness *w, struct text create)
 	w->count++;
 }
 
-/* The task whose init a request names; NULL for an exec's request, and for one that nobody here knows. */
+static const struct text nothing = { "", 0 };
+
+/* exitd has made a task of this Create. */
+void witness_made(struct witness *w, struct text create)
+{
+	struct text of[8];
+	int terminal = 0;
+
+	if (texts(create, of, 7, &terminal))
+		return;
+	forget(w, of[1], nothing);
+	add(w, &(struct task){ .id = of[1], .exec = nothing, .bundle = of[2], .record = nothing, .in = of[5], .out = of[6],
+			       .err = of[7], .terminal = terminal, .status = CREATED });
+}
+
+/* The value of a field, "" without one. */
+static struct text value(struct text message, const char *key)
+{
+	const char *found = fields_get(message.at, message.size, key);
+
+	return found ? (struct text){ found, strlen(found) } : nothing;
+}
+
+/* An exec has begun: exitd's word, before it answers the Start. */
+void witness_exec(struct witness *w, struct text begun)
+{
+	uint64_t pid, started;
+	struct task of;
+
+	if (begun.size > EXEC_MAX || fields_check(begun.at, begun.size, "exec") <= 0 ||
+	    fields_number(begun.at, begun.size, "pid", &pid) || pid <= 1 || pid > INT32_MAX ||
+	    fields_number(begun.at, begun.size, "started", &started))
+		return;
+	of = (struct task){ .id = value(begun, "id"), .exec = value(begun, "exec"), .bundle = value(begun, "bundle"),
+			    .record = value(begun, "record"), .in = value(begun, "stdin"), .out = value(begun, "stdout"),
+			    .err = value(begun, "stderr"), .terminal = is(value(begun, "terminal"), "1"),
+			    .status = RUNNING, .seen = { .pid = (int)pid, .started = started } };
+	if (!of.id.size || !of.exec.size || !of.record.size)
+		return;
+	forget(w, of.id, of.exec);
+	add(w, &of);
+}
+
+/* The task, or the exec, that a request names; NULL for one that nobody here knows. */
 struct task *witness_named(const struct witness *w, struct text payload)
 {
 	struct text of[3];
 
-	return texts(payload, of, 2, NULL) || of[2].size ? NULL : find(w, of[1]);
+	return texts(payload, of, 2, NULL) ? NULL : find(w, of[1], of[2]);
 }
 
 /* exitd, or the relay, has deleted it: whoever watches it lets go of it. */
 void witness_gone(struct witness *w, struct text payload)
 {
-	struct task *t = witness_named(w, payload);
+	struct text of[3];
 
-	if (t)
-		go_to(w, t, TASK_GONE);
+	if (!texts(payload, of, 2, NULL))
+		forget(w, of[1], of[2]);
 }
 
 /* The steps of a task, in the order in which they come. */
@@ -188,11 +234,12 @@ static void put_state(struct writer *w, const struct task *t)
 	proto_number(w, 8, (uint64_t)t->terminal);
 	if (t->stage == TASK_ENDED)
 		witness_put_end(w, &t->seen, 9);
+	put_text(w, 11, t->exec);
 }
 
 static size_t room_of(const struct task *t)
 {
-	return NUMBERS_ROOM + t->id.size + t->bundle.size + t->in.size + t->out.size + t->err.size;
+	return NUMBERS_ROOM + size_of_texts(t);
 }
 
 static int success(const struct task *t, const struct request *r, char *out, size_t room)
@@ -225,9 +272,12 @@ static int no_process(const struct request *r, char *out, size_t room)
 	return everyone ? 0 : response_error(out, room, CODE_NOT_FOUND, "process already finished: not found");
 }
 
-/* exitd's events come first, and exitd has to hear of it when it is back, whatever becomes of the relay. */
+/* exitd's events come first, and exitd has to hear of it when it is back, whatever becomes of the relay. An exec's goes
+ * with its task's, and its Delete is repeated to exitd. */
 static int may_delete(struct task *t)
 {
+	if (t->exec.size)
+		return 1;
 	t->is_wanted |= t->told & NEWS_EXIT;
 	return t->is_wanted && t->is_noted;
 }

@@ -10,6 +10,8 @@ requests.
 | 0x83 bye        | 0         | containerd has closed this connection                                   |
 | 0x85 event      | 0         | from exitd: a number (64 bits) and a request that containerd gets once  |
 | 0x86 told       | 0         | that number, and containerd's response, or 14 if it is away             |
+| 0x87 exec       | 0         | from exitd, before the answer to its Start: an exec, its process, and   |
+|                 |           | where the record of its end will be                                     |
 """
 
 import asyncio
@@ -40,11 +42,11 @@ from supervisor.system.background import insist
 from supervisor.system.inotify import Inotify
 from supervisor.system.listening import peer_ceiling
 from supervisor.ttrpc.faults import CallFailed
-from supervisor.ttrpc.frames import Frame
+from supervisor.ttrpc.frames import Frame, encode
 from supervisor.ttrpc.server import Call, Connection, PeerCredentials, Server
 from supervisor.ttrpc.services import Method
 
-HELLO, AGAIN, DONE, BYE = 0x80, 0x81, 0x82, 0x83
+HELLO, AGAIN, DONE, BYE, EXEC = 0x80, 0x81, 0x82, 0x83, 0x87
 KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20  # flags in the header of an answer
 SOCKET = "shimv2.sock"
 GRACE_SECONDS = 5.0
@@ -112,7 +114,7 @@ class Door:
         change, ask = self._change, self._ask
         return {
             "Create": change(pb.CreateTaskRequest, pb.CreateTaskResponse, self._create, keep=True),
-            "Start": change(pb.StartRequest, pb.StartResponse, s.start, keep=True),
+            "Start": change(pb.StartRequest, pb.StartResponse, s.start, keep=True, first=self._tell_of_exec),
             "Delete": change(pb.DeleteRequest, pb.DeleteResponse, s.delete, keep=True),
             "Exec": change(pb.ExecProcessRequest, empty, s.exec, keep=True),
             "Kill": change(pb.KillRequest, empty, s.kill),
@@ -130,12 +132,23 @@ class Door:
             "Shutdown": Method(pb.ShutdownRequest, empty, self._shutdown),
         }
 
-    def _change(self, request: type[Message], reply: type[Message], work: Handler, *, keep: bool = False) -> Method:
+    def _change(
+        self,
+        request: type[Message],
+        reply: type[Message],
+        work: Handler,
+        *,
+        keep: bool = False,
+        first: Callable[[Any, Call], None] = lambda asked, call: None,
+    ) -> Method:
+        """`first`: what is sent before the answer."""
+
         async def handler(asked: Any, call: Call) -> Message:
             caller = _caller(call)
             name = (caller.namespace, asked.id, getattr(asked, "exec_id", ""))
             answer = await self._turns.run(caller.key, name, lambda: _surely(work, asked, caller))
             call.flags |= KEEP if keep else 0
+            first(asked, call)
             return answer
 
         return Method(request, reply, handler)
@@ -152,6 +165,12 @@ class Door:
     async def _create(self, request: pb.CreateTaskRequest, caller: Caller) -> pb.CreateTaskResponse:
         await self._ends.word_of(caller.namespace, request.id)
         return await self._service.create(request, caller)
+
+    def _tell_of_exec(self, request: pb.StartRequest, call: Call) -> None:
+        """The relay answers for the exec if it ends while exitd is away. An older relay passes over the frame."""
+        hello = _of(call.connection).hello
+        if hello is not None and request.exec_id and (word := self._service.exec_word(hello.namespace, request)):
+            call.connection.write(encode(Frame(0, EXEC, 0, word)))
 
     async def _shutdown(self, request: pb.ShutdownRequest, call: Call) -> Empty:
         """A relay may exit when it has sent all its events: only the relay knows what it has sent."""

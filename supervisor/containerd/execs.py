@@ -7,18 +7,21 @@ import secrets
 from dataclasses import field, replace
 
 from protos.containerd import task_pb2 as pb
+from shim import fields, record
 from shim.frozen import mutable
 from supervisor.containerd import making, options, tasks
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import CREATED, Op, TaskLook, check
 from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
-from supervisor.engine.node import Node
+from supervisor.engine.node import END_SEEN_SECONDS, Node
 from supervisor.model import lifecycle
 from supervisor.model.errors import BadRequest, Code, ExitdError, NameTaken, NoSuchExec, TimedOut, WrongState
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
 from supervisor.model.values import By, Container, Exit
+from supervisor.monitor import procfs
+from supervisor.monitor.rundir import path_of
 from supervisor.runtime.oci import shape
 from supervisor.runtime.oci import spec as documents
 from supervisor.store.database import Transaction
@@ -168,6 +171,26 @@ class TaskExecs:
             name=fact.name,
         )
 
+    def word(self, c: Container, name: str, state: str) -> bytes:
+        """Return the message from which a relay knows a running exec, its process and the record of its end; empty if
+        there is no such process any more, or a text in it that no message can hold."""
+        kept = self._of.get(c.id, {}).get(name)
+        running = self._running(kept.fact) if kept is not None else None
+        if kept is None or running is None or running.init is None or c.spec.task is None:
+            return b""
+        stdio, key = kept.fact.stdio, running.key
+        pairs: list[tuple[str, str | int]] = [
+            *(("id", c.spec.name), ("exec", name), ("bundle", c.spec.task.bundle)),
+            *(("stdin", stdio.stdin), ("stdout", stdio.stdout), ("stderr", stdio.stderr)),
+            ("terminal", int(stdio.terminal)),
+            ("record", f"{path_of(state, key.container, key.run, key.exec_id)}/{record.NAME}"),
+            *(("pid", running.init.pid), ("started", running.init.started_ticks)),
+        ]
+        try:
+            return fields.encode("exec", pairs)
+        except ValueError:
+            return b""
+
     # -- questions
 
     async def look(self, c: Container, name: str) -> tuple[TaskLook, Stdio]:
@@ -207,6 +230,7 @@ class TaskExecs:
     async def delete(self, c: Container, name: str, caller: Caller) -> TaskLook:
         """Delete it, after the rest of its output has been written."""
         kept = self._get(c, name)
+        await self._end_noticed(c, kept)
         seen = await self._look(kept)
         check(Op.DELETE, seen.status, name)
         live = self._execs.get(c.id, kept.fact.run_as) if kept.fact.run_as else None
@@ -221,6 +245,16 @@ class TaskExecs:
         self._of.get(c.id, {}).pop(name, None)
         kept.begun.set()
         return seen
+
+    async def _end_noticed(self, c: Container, kept: Kept) -> None:
+        """Wait for an end that is not stored yet: the relay may have reported it while exitd was away or stood still,
+        and what it has answered to a Delete must not be refused."""
+        running = self._running(kept.fact)
+        if running is None or running.exit is not None or running.init is None or not procfs.is_ending(running.init):
+            return
+        with contextlib.suppress(TimeoutError, NoSuchExec):
+            async with asyncio.timeout(END_SEEN_SECONDS):
+                await self._operations.wait_exec(c.id, kept.fact.run_as, c.run)
 
     def _tombstone(self, c: Container, name: str, key: str, seen: TaskLook) -> Tombstone:
         boot = self._node.moment().boot

@@ -150,6 +150,11 @@ class TaskService:
             raise RuntimeFailed(c.error)
         return pb.StartResponse(pid=look(self._node.containers.get(c.id, c)).pid)
 
+    def exec_word(self, namespace: str, request: pb.StartRequest) -> bytes:
+        """Return what the relay needs to know of an exec that has begun; nothing if it has ended."""
+        c = self.find(namespace, request.id)
+        return self.execs.word(c, request.exec_id, self._state) if c is not None else b""
+
     # -- it ends
 
     async def kill(self, request: pb.KillRequest, caller: Caller) -> Empty:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 REQUEST, RESPONSE = 1, 2
-HELLO, AGAIN, DONE, BYE, SOON, EVENT, TOLD = range(0x80, 0x87)
+HELLO, AGAIN, DONE, BYE, SOON, EVENT, TOLD, EXEC = range(0x80, 0x88)
 KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20
 HEAD_BYTES = 10
 DATA_MAX = 4 * 1024 * 1024

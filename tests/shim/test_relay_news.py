@@ -19,7 +19,7 @@ from supervisor.containerd.couriers import packed
 from supervisor.containerd.publish import FORWARD
 from tests.shim.relaysession import Session, sessions
 from tests.shim.relaywords import EVENT, RESPONSE, Frame, code_of, decode, encode, failure, of_task, success
-from tests.shim.test_relay_witness import AT_NS, created, ended, record, task
+from tests.shim.test_relay_witness import AT_NS, begun, created, ended, exec_ends, record, task
 
 AT = tasks.timestamp(AT_NS)
 OOM = events_pb2.TaskOOM(container_id="c1")
@@ -138,6 +138,21 @@ def test_oom_exit_and_delete_are_brought_in_this_order_and_each_once(kills: int)
         deleted(c)
         assert c.bring() == [DELETE]
         assert c.bring() == []
+
+
+def test_of_an_exec_that_the_relay_has_answered_for_exitd_brings_the_events_and_of_its_task_the_relay() -> None:
+    with chain() as c:
+        started(c)
+        begun(c.s)
+        c.s.down()
+        exec_ends(c.s)
+        assert c.bring() == []
+        c.s.up()
+        c.s.hear_all()
+        c.taken(EXEC_EXIT)
+        c.s.down()
+        ended(c.s)
+        assert c.bring() == [EXIT]
 
 
 def test_what_exitd_tells_of_it_afterwards_is_told_as_taken_and_not_sent_again() -> None:

@@ -10,6 +10,7 @@ from protos.containerd import process_pb2
 from protos.containerd import task_pb2 as pb
 from protos.ttrpc.v1.ttrpc_pb2 import Response
 from shim._native import ffi, lib
+from shim.fields import encode as encode_fields
 from shim.record import RECORD_BYTES, parse
 from supervisor.containerd import tasks
 from supervisor.model import evidence
@@ -17,7 +18,22 @@ from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.taskfacts import Stdio
 from supervisor.model.values import Process, fold
 from tests.shim.relaysession import Session, session
-from tests.shim.relaywords import C1, C2, CACHEABLE, LEAVE, PID, RESPONSE, Frame, code_of, failure, of_task, success
+from tests.shim.relaywords import (
+    C1,
+    C2,
+    CACHEABLE,
+    EXEC,
+    LEAVE,
+    PID,
+    REQUEST,
+    RESPONSE,
+    Frame,
+    code_of,
+    encode,
+    failure,
+    of_task,
+    success,
+)
 
 AWAY_MS, OVERDUE_MS, READ_MS, SILENCE_MS = lib.AWAY_MS, lib.OVERDUE_MS, lib.READ_MS, lib.SILENCE_MS
 CREATE = pb.CreateTaskRequest(id="c1", bundle="/b/c1", stdout="/f/out", stderr="/f/err", stdin="/f/in", terminal=True)
@@ -365,6 +381,161 @@ def test_a_delete_that_exitd_works_on_is_left_to_it_for_long() -> None:
         assert [frame.stream for frame in s.take()] == [3]
         s.answer(3, PID)
         assert s.take() == []
+
+
+E = of_task("c1", "e")
+BEGUN: dict[str, str | int] = {
+    **{"id": "c1", "exec": "e", "bundle": "/b/c1", "stdin": "/f/ein", "stdout": "/f/eout", "stderr": "/f/eerr"},
+    **{"terminal": 1, "record": "/r/e/x/exit.json", "pid": 42, "started": 99},
+}
+
+
+def begun(s: Session, **fields: str | int) -> None:
+    """An exec of c1: exitd's word, and its answer to the Start."""
+    s.ask(51, "Start", E)
+    s.hear()
+    s.from_exitd(encode(Frame(0, EXEC, 0, encode_fields("exec", (BEGUN | fields).items()))))
+    s.answer(51, PID)
+    s.take()
+
+
+def exec_ends(s: Session, data: bytes = b"") -> None:
+    found = task(s, E)
+    lib.witness_watched(s.witness, found, 42, 99, -1)
+    lib.witness_dead(s.witness, found, s.now_ms)
+    s.passes(READ_MS)
+    seen = ffi.new("struct seen *")
+    assert lib.evidence_read(seen, ffi.from_buffer(data or record()), len(data or record())) == 0
+    lib.witness_read(s.witness, found, seen)
+    s.passes(0)
+
+
+def test_the_end_of_an_exec_is_told_while_exitd_is_away_and_its_tasks_life_is_not_touched() -> None:
+    with session() as s:
+        created(s)
+        begun(s)
+        s.ask(3, "Wait", E)
+        s.ask(5, "Wait", C1)
+        s.hear()
+        s.down()
+        s.passes(AWAY_MS)
+        exec_ends(s)
+        s.ask(7, "State", E)
+        s.ask(9, "Kill", pb.KillRequest(id="c1", exec_id="e", signal=9).SerializeToString())
+        s.passes(0)
+        wait, state, kill = s.take()
+        assert reply(wait, pb.WaitResponse()) == tasks.wait_reply(tasks.TaskLook(tasks.STOPPED, 0, 7, AT_NS))
+        assert reply(state, pb.StateResponse()) == tasks.state_reply(
+            "c1", "e", "/b/c1", Stdio("/f/ein", "/f/eout", "/f/eerr", True), tasks.TaskLook(tasks.STOPPED, 42, 7, AT_NS)
+        )
+        assert (kill.stream, code_of(kill.data)) == (9, 5)
+        assert task(s).stage == lib.TASK_MADE
+
+
+def test_of_an_exec_that_lives_the_relay_says_so() -> None:
+    with session() as s:
+        created(s)
+        begun(s)
+        lib.witness_watched(s.witness, task(s, E), 42, 99, -1)
+        s.down()
+        s.ask(3, "State", E)
+        (state,) = s.take()
+        assert reply(state, pb.StateResponse()) == tasks.state_reply(
+            "c1", "e", "/b/c1", Stdio("/f/ein", "/f/eout", "/f/eerr", True), tasks.TaskLook(process_pb2.RUNNING, 42)
+        )
+
+
+@pytest.mark.parametrize("was_sent", [True, False])
+@pytest.mark.parametrize("goes", ["nobody", "containerd"])
+def test_a_delete_of_an_exec_is_answered_and_exitd_hears_of_it_when_it_is_back(was_sent: bool, goes: str) -> None:
+    with session() as s:
+        created(s)
+        begun(s)
+        if was_sent:
+            s.ask(3, "Delete", E)
+            s.hear()
+        s.down()
+        if not was_sent:
+            s.ask(3, "Delete", E)
+        s.passes(AWAY_MS)
+        assert s.take() == []
+        exec_ends(s)
+        (frame,) = s.take()
+        assert reply(frame, pb.DeleteResponse()) == tasks.delete_reply(tasks.TaskLook(tasks.STOPPED, 42, 7, AT_NS))
+        assert not task(s, E) and task(s)
+        if goes == "containerd":
+            s.over()
+        for _ in range(2):  # it dies over it, too
+            s.up()
+            assert [frame.stream for frame in s.hear_all() if frame.type == REQUEST] == [3]
+            s.down()
+        s.up()
+        s.hear_all()
+        s.answer(3, PID)
+        assert s.take() == [] and s.c.pending.count == 0
+
+
+def test_an_exec_without_a_record_or_with_a_task_that_is_gone_waits_for_exitd() -> None:
+    with session() as s:
+        created(s)
+        begun(s)
+        lib.witness_watched(s.witness, task(s, E), 42, 99, -1)
+        lib.witness_dead(s.witness, task(s, E), s.now_ms)
+        lib.witness_unread(s.witness, task(s, E))
+        s.ask(3, "Wait", E)
+        s.down()
+        s.passes(60_000)
+        assert s.take() == []
+        s.up()
+        s.ask(5, "Delete", C1)
+        s.hear_all()
+        s.answer(5, PID)
+        assert not task(s, E) and not task(s) and s.witness.count == 0
+
+
+def test_of_an_exec_that_is_begun_again_under_its_name_the_newer_one_is_meant() -> None:
+    with session() as s:
+        created(s)
+        begun(s)
+        exec_ends(s)
+        begun(s, pid=43)
+        assert (task(s, E).seen.pid, s.witness.count, s.witness.ended) == (43, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"pid": 0}, {"pid": 1 << 31}, {"started": "x"}, {"id": ""}, {"exec": ""}, {"record": ""}, {"more": 8192 * "x"}],
+)
+def test_a_word_about_an_exec_that_makes_no_sense_is_passed_over(fields: dict[str, str | int]) -> None:
+    with session() as s:
+        created(s)
+        begun(s, **fields)
+        s.from_exitd(encode(Frame(0, EXEC, 0, b"exec 1")))
+        s.from_exitd(encode(Frame(0, EXEC, 0, b"")))
+        assert not task(s, E) and s.witness.count == 1
+
+
+def test_of_a_task_that_has_ended_the_last_statistics_are_given_and_of_one_that_lives_none() -> None:
+    with session() as s:
+        created(s)
+        for stream, reading in ((3, b"older"), (5, b"last")):
+            s.ask(stream, "Stats", C1)
+            s.hear()
+            s.answer(stream, success(reading))
+        s.ask(7, "Stats", C1)
+        s.hear()
+        s.answer(7, failure(5))
+        s.take()
+        s.down()
+        s.ask(9, "Stats", C1)
+        s.passes(0)
+        s.passes(AWAY_MS)
+        assert [(frame.stream, code_of(frame.data)) for frame in s.take()] == [(9, 14)]
+        ended(s)
+        s.ask(11, "Stats", C1)
+        s.ask(13, "Stats", C2)
+        s.passes(0)
+        assert [(frame.stream, frame.data) for frame in s.take() if not code_of(frame.data)] == [(11, success(b"last"))]
 
 
 @pytest.mark.parametrize("is_away", [True, False])

@@ -10,7 +10,7 @@ from protos.exitd.v1.exitd_pb2 import ExitsRequest
 from tests.system.containerd.events import Event, Recorder
 from tests.system.containerd.history import STOPPED, Who
 from tests.system.containerd.server import EXITD, NOTHING, Box, Containerd
-from tests.system.containerd.tasks import Pending, Tasks
+from tests.system.containerd.tasks import Pending, Program, Tasks
 from tests.system.processes import killed, stopped
 from tests.system.waits import until
 
@@ -135,3 +135,50 @@ def test_an_exitd_that_is_stopped_keeps_no_end_secret(containerd: Containerd) ->
         assert topics(events.settled().wait(e.box.id, "/tasks/delete")) == [*BEGUN, *OVER]
         assert e.ledger() == [(7, waited.at_ns)]
     containerd.left_is(NOTHING, "fifos")
+
+
+def test_while_exitd_is_away_an_exec_that_ends_is_answered_for_and_its_name_is_free_when_it_is_back(
+    containerd: Containerd,
+) -> None:
+    daemon, clients = containerd.with_exitd(), Tasks(containerd)
+    program = Program.make(containerd, EXITD, "", 1)
+    who, exec_ = Who(program.id), Who(program.id, "e")
+    with containerd.events() as events, contextlib.closing(clients):
+        init = clients.begin("create", who, rootfs=clients.mounts(program.id)).call().pid
+        assert clients.begin("start", who).call().pid == init
+        program.up()
+        assert not clients.begin("exec", exec_, spec=program.exec_spec("e", own=21)).call().error
+        pid = clients.begin("start", exec_).call().pid
+        program.up("e")
+        waiting = clients.begin("wait", exec_)
+        daemon.kill()
+        program.go("e")
+        waited = waiting.call().end
+        assert waited is not None and waited.code == 21
+        state = clients.begin("state", exec_).call()
+        assert (state.status, state.pid, state.end) == (STOPPED, pid, waited)
+        assert clients.begin("kill", exec_, signal=9).call().error == "NOT_FOUND"
+        deleted = clients.begin("delete exec", exec_).call()
+        assert (deleted.end, deleted.pid) == (waited, pid)
+        assert [each.topic for each in events.settled().of(program.id)][-1] == "/tasks/exec-started"
+        daemon.start()
+        (told,) = [each for each in events.wait(program.id, "/tasks/exit") if each.topic == "/tasks/exit"]
+        assert (told.fields["id"], told.fields["exit_status"]) == ("e", 21)
+        (program.place / "e.go").unlink()
+        (program.place / "e.up").unlink()
+        assert not clients.begin("exec", exec_, spec=program.exec_spec("e", own=22)).call().error
+        clients.begin("start", exec_).call()
+        program.up("e")
+        again = clients.begin("wait", exec_)
+        program.go("e")
+        end = again.call().end
+        assert end is not None and end.code == 22
+        assert clients.begin("delete exec", exec_).call().end == end
+        with daemon.client() as client:
+            rows = [row for row in client.exits(ExitsRequest()) if row.name == program.id]
+        assert [(row.code, row.at.ToNanoseconds()) for row in rows] == [(21, waited.at_ns), (22, end.at_ns)]
+        program.go()
+        events.wait(program.id, "/tasks/exit", 3)
+        assert clients.begin("delete", who).call().end is not None
+        containerd.wanted("container", "rm", program.id)
+    containerd.left_is()

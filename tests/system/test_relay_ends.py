@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,12 +12,14 @@ import pytest
 from protos.containerd import process_pb2
 from protos.containerd import task_pb2 as pb
 from protos.ttrpc.v1.ttrpc_pb2 import Response
-from tests.shim.relaywords import C1, CACHEABLE, KEEP, PID, RESPONSE, Frame, success
+from shim import fields, prepare, record
+from tests.shim.relaywords import C1, CACHEABLE, EXEC, KEEP, PID, REQUEST, RESPONSE, Frame, of_task, success
 from tests.system.processes import open_files, private_kb
 from tests.system.relay import Chain, Container, Relays, chain_of, container
 from tests.system.waits import until, wait_readable
 
 CODE = 7
+E1 = of_task("c1", "e")
 
 
 @pytest.fixture
@@ -155,6 +159,56 @@ def test_with_exitd_away_a_containerd_that_restarts_finds_a_task_of_which_exitd_
     assert (connect.shim_pid, connect.task_pid) == (chain.pid, c.init.pid)
     assert [each.pid for each in pids.processes] == [state.pid] == [c.init.pid]
     assert state.status == process_pb2.RUNNING
+
+
+def test_with_exitd_away_the_end_of_an_exec_is_told_and_its_delete_reaches_exitd_when_it_is_back(c: Container) -> None:
+    chain = made(c)
+    directory = c.relays.directory / "exec"
+    directory.mkdir()
+    prepare.make_record(str(directory / record.NAME))
+    with subprocess.Popen(["sh", "-c", "read x; exit 21"], stdin=subprocess.PIPE) as process:
+        exec_ = Container(c.relays, c.bundle, process, directory)
+        before = len(open_files(chain.pid))
+        word: list[tuple[str, str | int]] = [("id", "c1"), ("exec", "e"), ("record", str(directory / record.NAME))]
+        word += [("pid", process.pid), ("started", exec_.started)]
+        chain.client.ask(5, "Start", E1)
+        asked = chain.up.next()
+        assert asked is not None and asked.stream == 5
+        chain.up.send(Frame(0, EXEC, 0, fields.encode("exec", word)), Frame(5, RESPONSE, 0, PID))
+        assert chain.client.next() == Frame(5, RESPONSE, 0, PID)
+        until(lambda: len(open_files(chain.pid)) == before + 1, "the exec is watched")
+        exec_.watched()
+        chain.exitd.end()
+        chain.client.ask(7, "Wait", E1)
+        chain.client.ask(9, "Delete", E1)
+        assert chain.client.silent()
+        ends(exec_)
+        waited = answered(chain, 7, pb.WaitResponse())
+        deleted = answered(chain, 9, pb.DeleteResponse())
+        assert (waited.exit_status, deleted.exit_status, deleted.pid) == (21, 21, process.pid)
+        assert waited.exited_at == deleted.exited_at
+        assert exec_.thread is not None
+        exec_.thread.join(20)
+    chain.exitd.again()
+    up, _ = chain.exitd.greeted()
+    assert [(frame.type, frame.stream) for frame in up.frames(4) if frame.type == REQUEST] == [
+        (REQUEST, 1),
+        (REQUEST, 9),
+    ]
+    until(lambda: len(open_files(chain.pid)) <= before, "the exec is no longer watched")
+
+
+def test_a_silent_exitd_holds_up_neither_state_nor_pids_nor_connect(c: Container) -> None:
+    chain = made(c)
+    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is watched")
+    chain.ask(5, "Start", C1, PID)
+    began = time.monotonic()
+    for stream, method in ((7, "Connect"), (9, "Pids"), (11, "State")):
+        chain.client.ask(stream, method, C1)
+    assert answered(chain, 7, pb.ConnectResponse()).task_pid == c.init.pid
+    assert [each.pid for each in answered(chain, 9, pb.PidsResponse()).processes] == [c.init.pid]
+    assert answered(chain, 11, pb.StateResponse()).status == process_pb2.RUNNING
+    assert 1 <= time.monotonic() - began < 2, "the limit of silence, and no more"
 
 
 def test_a_task_costs_a_descriptor_until_it_has_ended(c: Container) -> None:
