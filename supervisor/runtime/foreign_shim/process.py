@@ -30,7 +30,7 @@ from supervisor.runtime.foreign_shim.binary import (
 from supervisor.system.aside import Aside
 
 START_SECONDS = 30.0
-DELETE_SECONDS = 5.0
+DELETE_SECONDS = 15.0  # on a machine that does much else: what it is killed over stays, in the runtime's own state
 ERA_SECONDS = 10.0
 HELD_SECONDS = 5.0  # for a pipe that a program which ended well has left open in a child
 DEATH_SECONDS = 2.0  # after it, a SIGKILLed process is left to be reaped later
