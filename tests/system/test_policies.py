@@ -117,7 +117,7 @@ def test_a_stop_during_back_off_cancels_the_restart(client: Client) -> None:
 def test_a_daemon_killed_during_back_off_restarts_the_container_at_the_time_that_was_stored(daemon: Daemon) -> None:
     with daemon.client() as client:
         container = lives.up(client, "false", restart="on-failure:9").id
-        planned = backing_off(client, container, 3.0)  # more than a restart takes on a busy machine
+        planned = backing_off(client, container, 6.0)  # more than a restart takes on a busy machine
     daemon.restart()
     with daemon.client() as client:
         again = client.inspect(container)
@@ -126,7 +126,9 @@ def test_a_daemon_killed_during_back_off_restarts_the_container_at_the_time_that
         assert abs(again.restart_at.ToNanoseconds() - at) < 50e6  # both are computed from the boot clock
         until(lambda: len(ledger(client, container)) > planned.run, "the next run")
         started = ledger(client, container)[-1].started_at.ToNanoseconds()
-        assert at - 50e6 < started < at + 2e9
+        assert (
+            at - 50e6 < started < at + 10e9
+        )  # that it is not planned anew was looked at above; this is how late it is
         client.stop(container, 0)
 
 
