@@ -17,7 +17,7 @@ from tests.system.lives import ledger, types, word
 from tests.system.test_few_pids import UNBEGUN
 from tests.system.waits import SCALE, until
 
-GATE = "until [ -e /tmp/go ]; do sleep 0.05; done; exit 43"
+GATE = "until [ -e /tmp/exitd-test-go ]; do sleep 0.05; done; exit 43"
 FEW = [
     ("pidfd_open", "EMFILE"),
     ("clone,clone3", "EAGAIN"),
@@ -45,7 +45,7 @@ def failing(daemon: Daemon, calls: str, error: str) -> Iterator[pathlib.Path]:
 
 
 def go(pid: int) -> None:
-    pathlib.Path(f"/proc/{pid}/root/tmp/go").touch()
+    pathlib.Path(f"/proc/{pid}/root/tmp/exitd-test-go").touch()
 
 
 def attempt(client: Client, name: str) -> str:

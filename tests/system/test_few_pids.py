@@ -70,7 +70,7 @@ def test_ends_are_told_once_and_truly_where_numbers_come_round_at_once(daemon: D
     seen, come_round = list[int](), False
     with daemon.client() as client:
         for life in range(MOST_LIVES):
-            gate = "until [ -e /tmp/go ]; do sleep 0.05; done; exit"
+            gate = "until [ -e /tmp/exitd-test-go ]; do sleep 0.05; done; exit"
             container = client.start(client.create(spec("sh", "-c", f"{gate} {life}")).id)
             seen.append(container.init.pid)
             come_round |= len(seen) > 1 and seen[-1] < seen[-2]
@@ -79,7 +79,7 @@ def test_ends_are_told_once_and_truly_where_numbers_come_round_at_once(daemon: D
                 os.kill(found(daemon, container.shim.pid), signal.SIGKILL)
             if life % 3 == 2:  # its numbers are others' by the time it ends
                 client.remove(lives.run(client, "true")[0], force=False)
-            pathlib.Path(f"/proc/{init}/root/tmp/go").touch()
+            pathlib.Path(f"/proc/{init}/root/tmp/exitd-test-go").touch()
             assert word(last_exit(client, container.id)) == f"exited {life}"
             assert [word(each) for each in ledger(client, container.id)] == [f"exited {life}"]
             client.remove(container.id, force=False)
@@ -191,12 +191,12 @@ def test_an_end_is_told_truly_while_no_process_can_begin(few: tuple[Daemon, Few]
     with over_ttrpc(daemon) as client:
         daemon.warm(client)
         before = left(daemon)
-        container = lives.up(client, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exit 43")
+        container = lives.up(client, "sh", "-c", "until [ -e /tmp/exitd-test-go ]; do sleep 0.05; done; exit 43")
         keeper = daemon.keeper_pid()
         limit.only(0)
         for name in killed:
             os.kill(container.shim.pid if name == "shim" else keeper, signal.SIGKILL)
-        pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
+        pathlib.Path(f"/proc/{container.init.pid}/root/tmp/exitd-test-go").touch()
         with over_ttrpc(daemon) as another:
             assert word(last_exit(another, container.id)) in (
                 "exited 43",

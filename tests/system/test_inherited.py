@@ -65,11 +65,11 @@ def test_a_keeper_that_was_started_with_sigchld_ignored_still_tells_the_code() -
         try:
             daemon.start()
             with daemon.client() as client:
-                script = "until [ -e /tmp/go ]; do sleep 0.01; done; exit 43"
+                script = "until [ -e /tmp/exitd-test-go ]; do sleep 0.01; done; exit 43"
                 container = up(client, "sh", "-c", script)
                 os.kill(container.shim.pid, signal.SIGKILL)
                 until(lambda: client.inspect(container.id).monitored_by == "keeper", "the keeper's turn")
-                pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
+                pathlib.Path(f"/proc/{container.init.pid}/root/tmp/exitd-test-go").touch()
                 exit_ = last_exit(client, container.id)
                 assert (word(exit_), exit_.source) == ("exited 43", "keeper")
         finally:
@@ -81,15 +81,19 @@ def test_a_keeper_that_was_started_with_sigchld_ignored_still_tells_the_code() -
 
 def test_a_daemon_that_runs_out_of_descriptors_refuses_new_ones_and_keeps_the_old() -> None:
     with daemons.daemon(wrapper=("prlimit", "--nofile=96:96")) as daemon, daemon.client() as client:
-        containers = [up(client, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exit 7") for _ in range(3)]
+        containers = [
+            up(client, "sh", "-c", "until [ -e /tmp/exitd-test-go ]; do sleep 0.05; done; exit 7") for _ in range(3)
+        ]
         try:
             for _ in range(60):
-                containers.append(up(client, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exit 7"))
+                containers.append(
+                    up(client, "sh", "-c", "until [ -e /tmp/exitd-test-go ]; do sleep 0.05; done; exit 7")
+                )
         except ExitdError as error:
             assert "Too many open files" in str(error)
         assert 3 < len(containers) < 60
         for container in containers:
-            pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
+            pathlib.Path(f"/proc/{container.init.pid}/root/tmp/exitd-test-go").touch()
         for container in containers:
             assert word(last_exit(client, container.id)) == "exited 7"
         remove_all(client)

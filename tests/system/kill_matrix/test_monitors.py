@@ -322,7 +322,7 @@ def test_shim_and_keeper_both_killed_leave_the_true_code_or_none(node: Node, bun
 def test_a_record_and_a_keepers_entry_of_one_end_are_one_exit(daemon: Daemon, restarted: bool) -> None:
     """The shim is killed between its record and its reaping: the keeper inherits the zombie and tells it too."""
     with daemon.client() as client:
-        container = lives.up(client, "sh", "-c", "until [ -e /tmp/go ]; do sleep 0.01; done; exit 43")
+        container = lives.up(client, "sh", "-c", "until [ -e /tmp/exitd-test-go ]; do sleep 0.01; done; exit 43")
     inject = ("-e", "trace=waitid", "-e", "inject=waitid:signal=KILL:when=2")
     tracer = subprocess.Popen(
         ["strace", "-p", str(container.shim.pid), "-o", "/dev/null", *inject], stderr=subprocess.PIPE, text=True
@@ -330,7 +330,7 @@ def test_a_record_and_a_keepers_entry_of_one_end_are_one_exit(daemon: Daemon, re
     assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
     if restarted:
         daemon.kill()
-    pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
+    pathlib.Path(f"/proc/{container.init.pid}/root/tmp/exitd-test-go").touch()
     tracer.communicate(timeout=LIMIT_SECONDS)
     if restarted:
         until(lambda: container.id in journalled(daemon), "the keeper's entry")
