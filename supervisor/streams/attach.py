@@ -83,16 +83,23 @@ class Tap:
             self._end(fd)
 
     def _look(self) -> None:
-        """The loop watches the pipes only while there is room for their data."""
-        loop, wanted = asyncio.get_running_loop(), set(self._names if self._size_bytes < self._limit_bytes else ())
-        for fd in self._watched - wanted:
-            loop.remove_reader(fd)
-        for fd in wanted - self._watched:
-            loop.add_reader(fd, self._read, fd)
-        self._watched = wanted
+        """Watch the pipes while there is room for their data."""
+        if self._size_bytes < self._limit_bytes and len(self._watched) < len(self._names):
+            loop = asyncio.get_running_loop()
+            for fd in self._names.keys() - self._watched:
+                loop.add_reader(fd, self._read, fd)
+                self._watched.add(fd)
+
+    def _unwatch(self, fd: int) -> None:
+        if fd in self._watched:
+            self._watched.remove(fd)
+            asyncio.get_running_loop().remove_reader(fd)
 
     def _read(self, fd: int) -> None:
-        if self._size_bytes >= self._limit_bytes:  # another pipe was quicker in this turn of the loop
+        """Read one pipe. It is watched until data comes for which there is no room, so that data that is taken at once
+        costs no change of what the loop watches."""
+        if self._size_bytes >= self._limit_bytes:
+            self._unwatch(fd)
             return
         try:
             data = os.read(fd, CHUNK_BYTES)
@@ -101,14 +108,13 @@ class Tap:
         if data:
             self._queue.append((self._names[fd], data))
             self._size_bytes += len(data)
-            self._look()
         else:
             self._end(fd)
         self._news.set()
 
     def _end(self, fd: int) -> None:
         del self._names[fd]
-        self._look()
+        self._unwatch(fd)
         os.close(fd)
 
 
