@@ -37,8 +37,9 @@ VERSIONS = (
     "6e7571d5e3b497244999cab64157661d22674a5a",
     "c7542eadf5cace614801d371b4debc46201ec4ae",
     "d9e706e8498b903ee36275347b77b589c17664ed",
+    "a2131738b60d5ac66231a310d9d6a5602e630c00",
 )
-OLDER_SCHEMA = VERSIONS  # what today's exitd has stored they do not read
+OLDER_SCHEMA = VERSIONS[:3]  # what today's exitd has stored they do not read; all of them, once the schema rises again
 BUILT = ROOT / "build" / "versions"
 PROGRAMS = (
     *("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald"),
@@ -254,7 +255,7 @@ def reload_keeper(d: Daemon, installed: Installation) -> None:
     until(lambda: os.readlink(link) == program, "the new program of the keeper")
 
 
-# Three versions are built, each of several steps that may take minutes on a busy machine.
+# Four versions are built, each of several steps that may take minutes on a busy machine.
 pytestmark = pytest.mark.timeout(1200)
 COPY, WAIT = "cat </mnt/{}; exit {}", "read x </mnt/{}; exit {}"
 
@@ -494,6 +495,48 @@ def test_tasks_of_containerd_go_on_under_their_earlier_relays(earlier: Version, 
             assert [row.code for row in ledger(box, execs=True)] == [EXEC_CODE] * execs
         assert containerd.box(EXITD, "new").run("--rm", "--", "sh", "-c", "exit 6") == Said(6, "", "")
         containerd.left_is()
+
+
+def test_relays_of_today_serve_under_an_earlier_exitd_until_that_is_replaced(
+    earlier: Version, tmp_path: pathlib.Path
+) -> None:
+    """The programs are replaced first, and exitd is restarted a while later: what begins in between is today's. A task
+    that ends while neither is there is reported by the relay if the earlier exitd has left it the note, else by this
+    one."""
+    installed = Installation.make(tmp_path / "opt", earlier)
+    with running(programs=installed.bin) as containerd:
+        (place := containerd.base / "e").mkdir()
+        containerd.exitd = Daemon(place, program=installed.daemon).start()
+        installed.put(TODAY)
+        with containerd.events() as events:
+            away, later = (containerd.box(EXITD, kind) for kind in ("away", "later"))
+            away.started("--", "sleep", "1000")
+            later.started("--", "sh", "-c", f"trap 'exit {CODE}' TERM; sleep 1000 & wait")
+            today = (TODAY.programs / "containerd-shim-exitd-v2").read_bytes()
+            for box in (away, later):
+                assert [pathlib.Path(f"/proc/{pid}/exe").read_bytes() for pid in containerd.shims(box.id)] == [today]
+            assert is_of(containerd.exitd.pid, earlier)
+            assert containerd.box(EXITD, "short").run("--rm", "--", "sh", "-c", "exit 6") == Said(6, "", "")
+            assert later.exec("e", "--", "sh", "-c", f"exit {EXEC_CODE}") == Said(EXEC_CODE, "", "")
+            for verb in (("pause",), ("resume",)):
+                assert later.task(*verb) == Said(0, "", "")
+            pids = {box.id: box.pid for box in (away, later)}
+            containerd.exitd.kill()
+            os.kill(pids[away.id], signal.SIGKILL)
+            until(lambda: not os.path.exists(f"/proc/{pids[away.id]}"), "its end")
+            containerd.exitd.start()
+            assert is_of(containerd.exitd.pid, TODAY)
+            events.wait(away.id, "/tasks/exit")
+            assert later.task("kill", "-s", "15") == Said(0, "", "")
+            events.wait(later.id, "/tasks/exit", 2)
+            for box, code, execs in ((away, 137, 0), (later, CODE, 1)):
+                assert f"exit code {code}" in box.end().err
+                events.wait(box.id, "/tasks/delete")
+                told = [event for event in events.settled().of(box.id) if event.topic == "/tasks/exit"]
+                expected = [("e", EXEC_CODE)] * execs + [(box.id, code)]
+                assert [(event.fields["id"], event.fields["exit_status"]) for event in told] == expected
+                assert [row.code or 128 + row.signal for row in ledger(box)] == [code]
+            containerd.left_is()
 
 
 def test_a_clone_without_the_commit_is_reported_with_the_command_that_brings_it(tmp_path: pathlib.Path) -> None:
