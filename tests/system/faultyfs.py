@@ -5,7 +5,8 @@ include/uapi/linux/fuse.h), without a library.
 
 RULES is a file, read at each request: a line `OPERATION NAMES ERRNO` makes that operation (read, write, fsync,
 fallocate, create; `*`: every one, of whatever name) fail for files whose name fits NAMES (fnmatch); with `stall` in
-ERRNO's place it waits until the line is gone. With a number behind it the line is for what that thread asks.
+ERRNO's place it waits until the line is gone, with a number of seconds (`5s`) for so long. With a number behind it the
+line is for what that thread asks.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ class Server:
             if opcode in (2, 42, 36):  # forget, batch forget, interrupt: no answer
                 continue
             name = self._named(opcode, node, body)
-            if self._rule(opcode, name, thread) == "stall":
+            if (rule := self._rule(opcode, name, thread)) == "stall" or delay(rule):
                 args = (opcode, unique, node, body, name, thread)
                 threading.Thread(target=self._answer, args=args, daemon=True).start()
             else:
@@ -72,7 +73,9 @@ class Server:
         try:
             while (rule := self._rule(opcode, name, thread)) == "stall":
                 time.sleep(0.01)
-            if rule:
+            if seconds := delay(rule):
+                time.sleep(seconds)
+            elif rule:
                 raise Failed(getattr(errno, rule), rule)
             if call is None:
                 raise Failed(errno.ENOSYS, "unknown")
@@ -301,6 +304,11 @@ CALLS: dict[int, Callable[[Server, int, bytes], bytes]] = {
     43: Server.fallocate,
     45: Server.rename2,
 }
+
+
+def delay(rule: str) -> float:
+    """Seconds; 0 for a rule that is no delay."""
+    return float(rule[:-1]) if rule.endswith("s") and rule[:-1].replace(".", "").isdigit() else 0.0
 
 
 def attributes(found: os.stat_result, node: int) -> bytes:

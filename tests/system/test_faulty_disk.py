@@ -1,9 +1,13 @@
 """Root and state directory on a file system that fails on command: what is reported is true, reported once, and not
 before it is stored; what cannot be read now is read when it can be."""
 
+import contextlib
 import os
 import pathlib
 import signal
+import sqlite3
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,9 +20,10 @@ from tests.system.daemons import Daemon, directory, spec
 from tests.system.faultyfs import Faulty, mounted
 from tests.system.lives import last_exit, ledger, types, word
 from tests.system.processes import processes_of
-from tests.system.waits import until
+from tests.system.waits import LIMIT_SECONDS, until
 
-GATE = "until [ -e /tmp/go ]; do sleep 0.05; done; exit 43"
+GO = "tmp/exitd-test-go"
+GATE = f"until [ -e /{GO} ]; do sleep 0.05; done; exit 43"
 UNREAD = {"record": "an exit record cannot be read", "keeper": "a keeper's journal cannot be read"}
 FILES = {"record": "exit.json", "keeper": "keeper-*.journal"}
 
@@ -41,7 +46,7 @@ def daemon(disk: Faulty) -> Iterator[Daemon]:
 
 def end(container: pb.Container) -> None:
     """Its program goes on to its end, and is seen to have ended."""
-    pathlib.Path(f"/proc/{container.init.pid}/root/tmp/go").touch()
+    pathlib.Path(f"/proc/{container.init.pid}/root/{GO}").touch()
     until(lambda: not _runs(container.init.pid), "its end")
 
 
@@ -118,3 +123,66 @@ def test_without_room_for_a_run_it_is_refused_and_nothing_stays(disk: Faulty, cl
         client.create(spec("true"))
     assert refused.value.reason != "INTERNAL"
     assert word(lives.run(client, "sh", "-c", "exit 7")[1]) == "exited 7"
+
+
+FLUSH_SECONDS = 5.0
+QUICK_SECONDS = 2.0  # for a call that needs no disk, on a machine that does much else
+
+
+class Questions:
+    """A client that asks without a pause, and how long each answer took."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.took: list[float] = []
+        self._daemon, self._over = daemon, threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def __enter__(self) -> "Questions":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(LIMIT_SECONDS)
+        assert not self._thread.is_alive()
+
+    def _ask(self) -> None:
+        with self._daemon.client() as client:
+            while not self._over.wait(0.01):
+                began = time.monotonic()
+                client.version()
+                self.took.append(time.monotonic() - began)
+
+    @property
+    def late(self) -> list[float]:
+        return [seconds for seconds in self.took if seconds > QUICK_SECONDS]
+
+
+def test_a_disk_that_flushes_in_5_seconds_holds_up_the_others_once_and_what_is_answered_is_on_it(
+    disk: Faulty, daemon: Daemon
+) -> None:
+    """Once: the ring's first write, which finds out. The ends behind it wait for the database, and nobody else does."""
+    with daemon.client() as client:
+        boxes = [lives.up(client, "sh", "-c", GATE) for _ in range(4)]
+        waits = [client.begin_wait(box.id) for box in boxes]
+        slow = f"{FLUSH_SECONDS:g}s"
+        with disk.failing(f"write *.ring {slow}", f"fsync *.db-wal {slow}"), Questions(daemon) as questions:
+            for box, waiting in zip(boxes, waits, strict=True):
+                began = time.monotonic()
+                end(box)
+                answer = lives.ended(waiting.result(LIMIT_SECONDS))
+                assert time.monotonic() - began > FLUSH_SECONDS, "it is answered before it is on the disk"
+                assert word(answer) == "exited 43"
+                assert on_disk(daemon, box.id) == 1
+        assert len(questions.took) > 10 and len(questions.late) <= 1, questions.late
+        for box in boxes:
+            assert told(client, box.id) == "exited 43 by record"
+
+
+def on_disk(daemon: Daemon, id: str) -> int:
+    """How many ends of it the ring or the database has."""
+    if id.encode() in (daemon.root / "exitd.ring").read_bytes():
+        return 1
+    with contextlib.closing(sqlite3.connect(f"file:{daemon.root}/exitd.db?mode=ro", uri=True)) as database:
+        (count,) = database.execute("SELECT count(*) FROM exits WHERE container = ?", (id,)).fetchone()
+    return int(count)

@@ -271,6 +271,48 @@ def test_a_database_that_cannot_be_read_is_refused_and_left_alone_with_the_conta
         assert (word(exit_), exit_.source) == ("exited 7", "record")
 
 
+@pytest.mark.parametrize(
+    ("by", "said"), [(1, "written by a newer exitd (version 2, this one knows 1)"), (-1, "")], ids=["newer", "older"]
+)
+def test_a_newer_exitds_ring_is_refused_and_left_alone_with_the_containers_and_an_older_ones_is_read(
+    go: pathlib.Path, by: int, said: str
+) -> None:
+    """The version of a block is in its head, behind four bytes. What an exitd of version 0 would have written does not
+    exist: its checksum fails, and so it was never reported."""
+    with directory() as base:
+        (base / "config.toml").write_text("[limits]\nring_flush_seconds = 60\n")
+        daemon = Daemon(base, extra=("--config", str(base / "config.toml")))
+        try:
+            daemon.start()
+            with daemon.client() as client:
+                container = client.start(client.create(patient(go)).id)
+                over = lives.up(client).id
+                client.kill(over, "KILL")
+                exit_ = last_exit(client, over)
+            daemon.kill()
+            ring = daemon.root / "exitd.ring"
+            data = bytearray(ring.read_bytes())
+            assert data[:4] == b"\xffexr" and data[4] == 1
+            kept, data[4] = data[4], 1 + by
+            ring.write_bytes(data)
+            if said:
+                text = refusal(daemon)
+                assert said in text and str(ring) in text
+                assert ring.read_bytes() == data
+                assert os.path.exists(f"/proc/{container.init.pid}") and os.path.exists(f"/proc/{container.shim.pid}")
+                data[4] = kept
+                ring.write_bytes(data)
+            go.rmdir()
+            daemon.start()
+            with daemon.client() as client:
+                assert word(last_exit(client, container.id)) == "exited 7"
+                assert ledger(client, over) == [exit_]
+                assert [event.type for event in lives.events(client, over)] == ["create", "start", "kill", "exit"]
+        finally:
+            daemon.end()
+        until(lambda: not processes_of(base), "processes")
+
+
 def test_a_second_daemon_is_refused_with_the_reason_and_the_first_goes_on(daemon: Daemon) -> None:
     with daemon.client() as client:
         container = lives.up(client)
