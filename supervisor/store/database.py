@@ -120,7 +120,8 @@ class Store:
         """As `commit`, without the time limit. Transactions are stored, and futures resolved, in the order of the
         calls."""
         change = replace(change, events=self._numbered(change.events)) if change.events else change
-        future = self._writer.submit(partial(apply, change), self._note_events, flush=not change.ahead)
+        work = self._noting_failure(partial(apply, change))
+        future = self._writer.submit(work, self._note_events, flush=not change.ahead)
         if change.events or not change.ahead:
             future.add_done_callback(partial(self._settled, change, self._telling.number))
         return future
@@ -175,10 +176,23 @@ class Store:
         ends, block = self._telling.work()
         flush = self._telling.wants_flush
         events = tuple(event for end, _ in ends for event in end.events)
-        work = partial(telling.apply, ends, block)
+        work = self._noting_failure(partial(telling.apply, ends, block))
         future = self._writer.submit(work, lambda _: self._note_events(events), flush=flush)
         future.add_done_callback(partial(self._taken_over, ends, block if flush else 0))
         return future
+
+    def _noting_failure(self, work: Callable[[sqlite3.Connection], T]) -> Callable[[sqlite3.Connection], T]:
+        """Return the work that also notes a block of the ring whose write failed, if there is one. From the first
+        transaction after it on, readers pass over the numbers of the block's events, which must not come back then."""
+        failed = self._telling.failed
+        if not failed:
+            return work
+
+        def both(connection: sqlite3.Connection) -> T:
+            telling.note_failed(failed, connection)
+            return work(connection)
+
+        return both
 
     def _taken_over(
         self, ends: tuple[tuple[ToldEnd, Container | None], ...], block: int, future: asyncio.Future[None]

@@ -1,7 +1,11 @@
 """Which ends have been reported from the ring and are not in the database yet; and how they come there.
 
 `ring-mark` in the database is the number of the newest block that is stored, written with it in one transaction. So a
-start knows what is missing, also where retention has deleted what was stored long ago.
+start knows what is missing, also where retention has deleted what was stored long ago. A start flushes the mark before
+the ring's pages are written again: the last exitd may have stored the ends without a flush.
+
+`ring-failed` is the number of a block whose write failed. It may be in the file all the same, but its ends were not
+reported from it, and its events' numbers are void. Every transaction after that notes it.
 """
 
 import sqlite3
@@ -17,7 +21,7 @@ from supervisor.store.ring import Ring, RingFull
 from supervisor.store.told import ToldEnd
 from supervisor.store.transaction import AlreadyStored, put_container, put_event, put_exit
 
-IDENTITY, MARK = "ring-identity", "ring-mark"  # in `meta`
+IDENTITY, MARK, FAILED = "ring-identity", "ring-mark", "ring-failed"  # in `meta`
 SLOW_SECONDS = 0.005  # of a flush, unless the configuration says otherwise
 
 log = structlog.get_logger(__name__)
@@ -34,6 +38,7 @@ class Telling:
         self._number = number
         self._ends: dict[RunKey, tuple[ToldEnd, Container, int]] = {}  # with its block; oldest first
         self._is_slow = False
+        self.failed = 0  # the number of the block whose write failed; 0: none
 
     def may_write(self, flushing_seconds: float) -> bool:
         """`flushing_seconds`: how long the writer's thread has been flushing by now."""
@@ -51,6 +56,7 @@ class Telling:
             return False
         except OSError as error:
             log.error("the ring of ends is given up, the database stores them alone", why=error.strerror or str(error))
+            self.failed = self._number
             self._ring.close()
             self._ring = None
             return False
@@ -97,7 +103,7 @@ def opened(database: Path, connection: sqlite3.Connection, slow_seconds: Callabl
     """Open the ring beside the database, and store the ends that only the ring has. Raises CannotStart,
     sqlite3.Error."""
     path = database.with_suffix(".ring")
-    identity, mark = _identity(connection), int(_meta(connection, MARK) or 0)
+    identity, mark, failed = _identity(connection), _number(connection, MARK), _number(connection, FAILED)
     is_there = path.exists()
     try:
         own = Ring(path, identity)
@@ -109,8 +115,9 @@ def opened(database: Path, connection: sqlite3.Connection, slow_seconds: Callabl
         log.warning("ends are stored by the database alone", why=text)
         return Telling(None, mark, slow_seconds)
     try:
-        found = [block for block in ring.blocks(data, identity) if block.number > mark]
-        newest = max([mark, *(block.number for block in found)])
+        found = [block for block in ring.blocks(data, identity) if block.number > mark and block.number != failed]
+        # A start takes a number, too: for a value that stays the same SQLite writes, and flushes, nothing.
+        newest = max([mark, failed, *(block.number for block in found)]) + 1
         _store(connection, [end for block in found for end in _ends(path, block)], newest)
     except CannotStart as error:
         own.close()
@@ -130,9 +137,8 @@ def _ends(path: Path, block: ring.Block) -> list[ToldEnd]:
 
 
 def _store(connection: sqlite3.Connection, ends: list[ToldEnd], mark: int) -> None:
-    """Store what the last exitd has reported and not stored. Raises sqlite3.Error."""
-    if not ends:
-        return
+    """Store what the last exitd has reported and not stored, and flush what it has stored without a flush: the ring's
+    pages are written again from now on. Raises sqlite3.Error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         apply([(end, None) for end in ends], mark, connection)
@@ -140,7 +146,8 @@ def _store(connection: sqlite3.Connection, ends: list[ToldEnd], mark: int) -> No
     except sqlite3.Error:
         connection.execute("ROLLBACK")
         raise
-    log.info("ends stored that the last exitd had reported", ends=len(ends))
+    if ends:
+        log.info("ends stored that the last exitd had reported", ends=len(ends))
 
 
 def apply(ends: Iterable[tuple[ToldEnd, Container | None]], mark: int, connection: sqlite3.Connection) -> None:
@@ -157,9 +164,12 @@ def apply(ends: Iterable[tuple[ToldEnd, Container | None]], mark: int, connectio
             after = _left(connection, end)
         if after is not None:
             put_container(connection, after)
-    connection.execute(
-        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (MARK, str(mark))
-    )
+    _put_number(connection, MARK, mark)
+
+
+def note_failed(number: int, connection: sqlite3.Connection) -> None:
+    """Note, inside a transaction, that this block does not count whatever is in the file. Raises sqlite3.Error."""
+    _put_number(connection, FAILED, number)
 
 
 def _left(connection: sqlite3.Connection, end: ToldEnd) -> Container | None:
@@ -177,6 +187,15 @@ def _identity(connection: sqlite3.Connection) -> bytes:
     if not _meta(connection, IDENTITY):
         connection.execute("INSERT INTO meta VALUES (?, hex(randomblob(16)))", (IDENTITY,))
     return bytes.fromhex(_meta(connection, IDENTITY))
+
+
+def _number(connection: sqlite3.Connection, key: str) -> int:
+    return int(_meta(connection, key) or 0)
+
+
+def _put_number(connection: sqlite3.Connection, key: str, number: int) -> None:
+    statement = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    connection.execute(statement, (key, str(number)))
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> str:

@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import os
+import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -250,6 +252,98 @@ def test_a_ring_that_fails_is_given_up_and_no_number_is_given_twice(
             assert store.is_void(3) and store.is_void(4) and not store.is_void(5)
             (new,) = await store.commit(Transaction(events=(event("c1"),)))
             assert new.seq == 5
+
+    asyncio.run(main())
+
+
+def copied(path: Path, to: Path) -> Path:
+    """What an exitd that is killed now leaves."""
+    to.mkdir()
+    for file in path.parent.glob("exitd.*"):
+        if not file.name.endswith("-shm"):
+            shutil.copy(file, to)
+    return to / path.name
+
+
+def test_a_block_whose_write_seemed_to_fail_does_not_come_back(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events' numbers are void: readers have passed them by the time of the next start."""
+    write = os.pwrite
+
+    def written_and_failed(fd: int, data: bytes, at: int) -> int:
+        write(fd, data, at)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def main() -> None:
+        async with opened(path) as store:
+            one = await run_of(store, "c1")
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "pwrite", written_and_failed)
+                assert store.tell([end_of(one)]) is None
+            before = copied(path, tmp_path / "before")
+            (later,) = await store.commit(Transaction(events=(event("later"),)))
+            assert later.seq == 4
+            after = copied(path, tmp_path / "after")
+        async with opened(before) as store:  # nobody has seen a number behind the block's: it may count
+            assert [each.seq for each in await store.events_after(0, 100)] == [1, 2, 3]
+        async with opened(after) as store:
+            assert [each.seq for each in await store.events_after(0, 100)] == [1, 4]
+            assert await all_exits(store) == []
+            assert store.tell([end_of(one)]) is not None
+            once_more = copied(after, tmp_path / "once-more")
+        async with opened(once_more) as store:
+            assert [each.seq for each in await store.events_after(0, 100)] == [1, 4, 5, 6]
+
+    asyncio.run(main())
+
+
+TOLD_AND_TAKEN_OVER = """
+import asyncio, os, shutil, signal, sys
+from pathlib import Path
+from supervisor.store import telling
+telling.SLOW_SECONDS = 60.0
+from supervisor.store.database import Store
+from tests.supervisor.store.test_telling import end_of, run_of
+from tests.supervisor.stored import container
+
+async def main():
+    path, flushed = Path(sys.argv[1]), sys.argv[2]
+    store = Store(path)
+    one = await run_of(store, "c1")
+    assert store.tell([end_of(one)]) is not None
+    shutil.copy(f"{path}-wal", flushed)
+    await store.store_told()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def again():
+    store = Store(Path(sys.argv[1]))
+    assert store.tell([end_of(container("c2"))]) is not None
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(again() if sys.argv[2] == "again" else main())
+"""
+FLUSHED = re.compile(r"(?:fsync|fdatasync)\(\d+<([^>]+)>\) += 0")
+
+
+def test_an_end_survives_a_kill_the_next_end_and_a_power_cut(path: Path, tmp_path: Path) -> None:
+    """The database had it, but not on the disk, and the next exitd writes another block in its block's place. What the
+    power cut leaves of the database's log is what was flushed: before the kill, or by the next exitd."""
+    flushed, trace = tmp_path / "flushed", tmp_path / "trace"
+    command = [sys.executable, "-c", TOLD_AND_TAKEN_OVER, str(path)]
+    env = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    first = subprocess.run([*command, str(flushed)], env=env, timeout=60, check=False)
+    traced = ["strace", "-f", "-y", "-qq", "-o", str(trace), "-e", "trace=fsync,fdatasync"]
+    again = subprocess.run([*traced, *command, "again"], env=env, timeout=60, check=False)
+    assert (first.returncode, again.returncode) == (-signal.SIGKILL, -signal.SIGKILL)
+    log = Path(f"{path}-wal")
+    if str(log) not in FLUSHED.findall(trace.read_text()):
+        shutil.copy(flushed, log)
+    Path(f"{path}-shm").unlink(missing_ok=True)
+
+    async def main() -> None:
+        async with opened(path) as store:
+            assert [exit.key.container for exit in await all_exits(store)] == ["c1", "c2"]
 
     asyncio.run(main())
 
