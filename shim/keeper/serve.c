@@ -310,6 +310,7 @@ static void on_list(struct keeper *k, int index, struct request *r)
 	writer_number(&w, "init_started", k->runs[at].init_started);
 	writer_number(&w, "doubtful", (uint64_t)(k->runs[at].outcome == DOUBTFUL));
 	writer_number(&w, "journalled", (uint64_t)(k->runs[at].outcome == JOURNALLED));
+	writer_number(&w, "watched", (uint64_t)(k->runs[at].init_fd >= 0));	/* its end is still to be looked at */
 	answer(k, index, text, writer_close(&w), -1);
 }
 

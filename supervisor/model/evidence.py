@@ -1,7 +1,8 @@
 """Weigh what is known about the end of one process: the ladder of witnesses, as a pure function.
 
 A witness writes before it reaps. A reader that sees init reaped, and reads record and journal after that, has read
-everything they will ever contain: what is absent then stays absent, and the next rung is asked.
+everything they will ever contain: what is absent then stays absent, and the next rung is asked. The exception is a
+keeper that watches another process's child by pidfd: it writes after that process has reaped.
 
 A process that has never executed a program is still the runtime's init, so its status is no program's exit code. If
 neither a witness nor exitd saw the process execute its program, the report says so (`unseen`), and what its number is
@@ -18,6 +19,7 @@ from supervisor.model.values import NEVER_STARTED, Exited, ExitStatus, Process, 
 ZOMBIE_PATIENCE_SECONDS = 2.0  # after this time a dead init's zombie is read, though its parent has not reaped it
 UNREAD_PATIENCE_SECONDS = 30.0  # how long an end waits for a record or a keeper's journal that cannot be read
 UNREAD_RETRY_SECONDS = 1.0
+ENTRY_RETRY_SECONDS = 0.25  # a keeper that lives will journal the end in a moment
 EVENT_PATIENCE_SECONDS = 5.0  # the kernel's process events arrive after the end: how long to wait for the last one
 EVENT_RETRY_SECONDS = 0.02
 MONITORS_KILLED = "monitors-killed"
@@ -58,6 +60,7 @@ class Look:
     event_status: int | None = None  # wait status from the kernel's process events
     event_is_coming: bool = False  # the process events are not complete yet
     executed: bool = False  # exitd has seen that init executed its program, now or earlier
+    entry_is_coming: bool = False  # a keeper learns of this end by pidfd, and has not journalled it yet
 
 
 @frozen
@@ -74,9 +77,8 @@ def judge(look: Look) -> Report | Pending:
         return _recorded(look.record, Source.RECORD, look)
     if look.init is Init.ALIVE:  # the number that came through the fifo was not init's end
         return Pending()
-    if look.fifo_number is not None:
-        began = False if look.fifo_number == NEVER_BEGAN else look.zombie_began
-        return _told(_number(look.fifo_number), Source.FIFO, look, began)
+    if look.fifo_number is not None and not _is_ambiguous(look.fifo_number):
+        return _numbered(look.fifo_number, look)
     if look.entry is not None and fits(look.entry, look.process):
         return _recorded(look.entry, Source.KEEPER, look)
     if look.init is Init.REAPED:
@@ -87,11 +89,15 @@ def judge(look: Look) -> Report | Pending:
         if look.event_is_coming and look.dead_seconds < EVENT_PATIENCE_SECONDS:
             return Pending(EVENT_RETRY_SECONDS)
         unread = look.record_unread or look.journal_unread
-        if unread and look.dead_seconds < UNREAD_PATIENCE_SECONDS:
-            return Pending(UNREAD_RETRY_SECONDS)
+        if (unread or look.entry_is_coming) and look.dead_seconds < UNREAD_PATIENCE_SECONDS:
+            return Pending(UNREAD_RETRY_SECONDS if unread else ENTRY_RETRY_SECONDS)
+        if look.fifo_number is not None:
+            return _numbered(look.fifo_number, look)
         return _told(Unknown(_why_unknown(look)), Source.NONE, look)
     if look.dead_seconds < ZOMBIE_PATIENCE_SECONDS:
         return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
+    if look.zombie_status is None and look.fifo_number is not None:
+        return _numbered(look.fifo_number, look)
     if look.zombie_status is None:  # its parent is stopped and exitd may not read the status: the end has begun
         return Pending(ZOMBIE_PATIENCE_SECONDS)
     return _told(waited(look.zombie_status), Source.ZOMBIE, look, look.zombie_began)
@@ -100,7 +106,7 @@ def judge(look: Look) -> Report | Pending:
 def _why_unknown(look: Look) -> str:
     if look.record_unread:
         return RECORD_UNREAD
-    return JOURNAL_UNREAD if look.journal_unread else MONITORS_KILLED
+    return JOURNAL_UNREAD if look.journal_unread or look.entry_is_coming else MONITORS_KILLED
 
 
 def rebooted(process: Process | None, now_ns: int) -> Report:
@@ -156,11 +162,17 @@ def _told(status: ExitStatus, source: Source, look: Look, began: bool | None = N
     )
 
 
-def _number(number: int) -> ExitStatus:
-    """Return the status for a bare number from the fifo. Over 128 it is ambiguous: an exit with 137, or SIGKILL?"""
-    return (
-        Exited(number) if 0 <= number <= 128 else Unknown("fifo-number-only", None if number == NEVER_BEGAN else number)
-    )
+def _is_ambiguous(number: int) -> bool:
+    """Return whether a bare number from the fifo leaves open what happened: an exit with 137, or SIGKILL?"""
+    return number != NEVER_BEGAN and not 0 <= number <= 128
+
+
+def _numbered(number: int, look: Look) -> Report:
+    """Build a report for a bare number from the fifo."""
+    began = False if number == NEVER_BEGAN else look.zombie_began
+    shown = None if number == NEVER_BEGAN else number
+    status = Exited(number) if 0 <= number <= 128 else Unknown("fifo-number-only", shown)
+    return _told(status, Source.FIFO, look, began)
 
 
 def waited(wait_status: int) -> ExitStatus:

@@ -143,6 +143,16 @@ class Keeper:
             log.warning("the keeper gives exitd no copies of the output until it is upgraded", state=self.state)
         self._gives_no_copies = True
 
+    def is_there(self) -> bool:
+        """Return whether some keeper holds the socket, however silent it is. Blocks for a moment."""
+        try:
+            launch.connect(self.state, timeout_seconds=0).close()
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:  # its queue is full, or there is no descriptor to ask with
+            return True
+        return True
+
     async def runs(self) -> list[fields.Message]:
         """Return every run that the keeper knows. Raises KeeperSilent."""
         found: list[fields.Message] = []

@@ -60,6 +60,7 @@ class Senses(ShimSenses):
     kernel: KernelWord
     now_ns: Callable[[], int]
     entry: Callable[[RunKey], Record | None]  # from the keeper's journal; raises JournalUnread
+    entry_is_coming: Callable[[RunKey], bool]  # init is reaped, and a keeper may journal that yet
     oom_kills: Callable[[RunKey], int]
     on_exit: Callable[[RunKey, Report], None]
     on_begin: Callable[[RunKey], None]  # from now on there is an init to watch
@@ -387,6 +388,7 @@ class Watch(ShimWatch):
         gone = init is not Init.ALIVE and (record is None or not evidence.fits(record, self.init))
         entry, unread = self._entry() if gone else (None, False)
         word = self._kernels_word() if gone else NO_WORD
+        is_unseen = init is Init.REAPED and entry is None and word.status is None
         self.executed = self.executed or word.executed or self._sees_executed()
         return Look(
             init=init,
@@ -396,6 +398,7 @@ class Watch(ShimWatch):
             entry=entry,
             record_unread=record_unread,
             journal_unread=unread,
+            entry_is_coming=gone and is_unseen and self.senses.entry_is_coming(self.key),
             zombie_status=zombie_status if self.senses.zombie_readable else None,
             pidfd_status=word.status if word.source is Source.PIDFD else None,
             event_status=word.status if word.source is Source.PROCEVENTS else None,

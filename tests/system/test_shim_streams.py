@@ -130,6 +130,7 @@ def senses(watcher: epoll.Monitor) -> Senses:
         kernel=BY_PIDFD,
         now_ns=time.time_ns,
         entry=lambda key: None,
+        entry_is_coming=lambda key: False,
         oom_kills=lambda key: 0,
         on_exit=lambda key, report: None,
         on_shim_lost=lambda key: None,

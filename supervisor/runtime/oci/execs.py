@@ -163,6 +163,7 @@ class NativeExecs:
         assert e.init is not None
         await self._watching.learn(container, self._place)
         self._find(container, e.key, e.init, tty=e.spec.tty)
+        await self._watching.entry_awaited(e.key)
 
     def _find(self, container: Container, key: RunKey, init: Process, *, tty: bool = False) -> None:
         self._watching.drop(key)

@@ -296,6 +296,7 @@ class NativeContainers:
         with undone_on_failure(lambda: self._watching.drop(key)):
             executes, tty = self._watching.executes_of(container), container.spec.tty
             watch = self._watching.find(key, directory, init, executes=executes, tty=tty)
+        await self._watching.entry_awaited(key)
         if watch.reported:
             return Found.ENDED, Made(init, watch.shim, "")
         self._mark(container, self._cgroup(container))  # its exitd was killed before it did, or was older

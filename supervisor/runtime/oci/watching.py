@@ -10,6 +10,7 @@ import structlog
 
 from shim import fields, launch
 from shim.record import Record
+from supervisor.model import evidence
 from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.model.values import Container, Process, Report, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
@@ -58,12 +59,14 @@ class Watching:
         self._finding: asyncio.Task[None] | None = None
         self._keepers_lost = 0
         self._unregistered: set[RunKey] = set()  # runs whose shims cannot register
+        self._asked: dict[RunKey, asyncio.Task[None]] = {}  # whether a keeper will journal an end; done: it will not
         self._senses = Senses(
             monitor=watcher,
             zombie_readable=zombie,
             kernel=kernel,
             now_ns=time.time_ns,
             entry=self._entry,
+            entry_is_coming=self._entry_is_coming,
             oom_kills=self.oom_kills,
             on_exit=self._exit_seen,
             on_shim_lost=self.shim_lost,
@@ -194,6 +197,8 @@ class Watching:
     def drop(self, key: RunKey) -> None:
         watch = self._watches.pop(key, None)
         self._unregistered.discard(key)
+        if (asking := self._asked.pop(key, None)) is not None:
+            asking.cancel()
         if watch is not None:
             watch.close()
 
@@ -435,6 +440,36 @@ class Watching:
 
     def _entry(self, key: RunKey) -> Record | None:
         return self.keeper.entry(key.container, key.run, key.exec_id)
+
+    def _entry_is_coming(self, key: RunKey) -> bool:
+        """Return whether a keeper may still journal the end of an init that another process has reaped; True until it
+        has said so. The run is looked at again when it has."""
+        if key not in self._asked:
+            self._asked[key] = self._spawn(self._await_entry(key))
+        return not self._asked[key].done()
+
+    async def _await_entry(self, key: RunKey) -> None:
+        """Return once no keeper will. One that stands still, or is being renewed, may."""
+        while await self._will_journal(key):  # noqa: ASYNC110 - of what it cannot know it sends no news
+            await asyncio.sleep(evidence.ENTRY_RETRY_SECONDS)
+        if (watch := self._watches.get(key)) is not None:
+            asyncio.get_running_loop().call_soon(watch.look)
+
+    async def _will_journal(self, key: RunKey) -> bool:
+        try:
+            known = await self._known_to_keeper(key)
+        except keeper.KeeperSilent:
+            return await asyncio.to_thread(self.keeper.is_there)
+        except (launch.KeeperRefused, fields.BadMessage):
+            return False
+        return known is not None and known.get("watched") == "1"
+
+    async def entry_awaited(self, key: RunKey) -> None:
+        """Return once it is known that the keeper has journalled the run's end, or will not; at once where that is not
+        asked, and at the latest when the end is reported without it."""
+        asking, watch = self._asked.get(key), self._watches.get(key)
+        while asking is not None and watch is not None and not asking.done() and not watch.reported:
+            await asyncio.wait([asking], timeout=evidence.ENTRY_RETRY_SECONDS)
 
 
 def _key_of(message: fields.Message) -> RunKey:

@@ -39,7 +39,6 @@ def expected(look: Look) -> tuple[Source, ExitStatus] | None:
     rungs: list[tuple[bool, Source, ExitStatus]] = [
         (look.record is OURS, Source.RECORD, Exited(1)),
         (dead and look.fifo_number == 5, Source.FIFO, Exited(5)),
-        (dead and look.fifo_number == 137, Source.FIFO, Unknown("fifo-number-only", 137)),
         (dead and look.entry is ENTRY, Source.KEEPER, Signaled(3)),
         (
             look.init is Init.ZOMBIE and look.dead_seconds >= 2 and look.zombie_status == 11 << 8,
@@ -48,6 +47,11 @@ def expected(look: Look) -> tuple[Source, ExitStatus] | None:
         ),
         (reaped and look.pidfd_status == 7, Source.PIDFD, Signaled(7)),
         (reaped and look.event_status == 0x86, Source.PROCEVENTS, Signaled(6, core=True)),
+        (
+            look.fifo_number == 137 and (reaped or (dead and look.dead_seconds >= 2 and look.zombie_status is None)),
+            Source.FIFO,
+            Unknown("fifo-number-only", 137),
+        ),
         (reaped, Source.NONE, Unknown("monitors-killed")),
     ]
     return next(((source, status) for speaks, source, status in rungs if speaks), None)
@@ -89,6 +93,7 @@ looks = st.builds(
     pidfd_status=st.none() | waited,
     event_status=st.none() | waited,
     event_is_coming=st.booleans(),
+    entry_is_coming=st.booleans(),
     dead_seconds=st.floats(0, 100),
     now_ns=st.just(NOW),
     oom_kills=st.integers(0, 5),
@@ -129,7 +134,7 @@ def test_nothing_is_given_up_while_a_witness_lives(look: Look) -> None:
     if isinstance(verdict, Report) and verdict.source is Source.NONE:
         assert look.init is Init.REAPED
     if isinstance(verdict, Pending):
-        assert look.init is not Init.REAPED or look.event_is_coming
+        assert look.init is not Init.REAPED or look.event_is_coming or look.entry_is_coming
         assert verdict.seconds is None or 0 < verdict.seconds <= 2
 
 
@@ -148,7 +153,7 @@ def test_a_record_of_another_process_changes_nothing(look: Look) -> None:
 def test_a_look_that_is_not_over_is_over_once_init_is_reaped(look: Look) -> None:
     """Whatever the witnesses say, there is an end to the waiting."""
     fields = {name: getattr(look, name) for name in LOOK} | {"init": Init.REAPED}
-    fields["dead_seconds"] = max(look.dead_seconds, evidence.EVENT_PATIENCE_SECONDS)
+    fields["dead_seconds"] = max(look.dead_seconds, evidence.UNREAD_PATIENCE_SECONDS)
     assert isinstance(judge(Look(**fields)), Report)
 
 
@@ -245,6 +250,26 @@ def test_while_the_record_cannot_be_read_the_end_waits_for_it_and_then_says_so()
     assert (report.status, report.source) == (Unknown("record-unread"), Source.NONE)
     for look in (Look(Init.REAPED, INIT, fifo_number=1), Look(Init.REAPED, INIT, pidfd_status=256)):
         assert told(replace(look, record_unread=True)).status == Exited(1)
+
+
+def test_while_a_keeper_is_about_to_journal_an_end_that_end_waits_for_it() -> None:
+    coming = Look(Init.REAPED, INIT, dead_seconds=29.0, entry_is_coming=True)
+    assert judge(coming) == Pending(evidence.ENTRY_RETRY_SECONDS)
+    assert told(replace(coming, entry=ENTRY)).source is Source.KEEPER
+    assert told(replace(coming, pidfd_status=256)).status == Exited(1)
+    report = told(replace(coming, dead_seconds=30.0))
+    assert (report.status, report.source) == (Unknown("journal-unread"), Source.NONE)
+
+
+def test_a_number_that_may_be_a_signals_waits_for_the_zombie_and_for_all_who_know_more() -> None:
+    assert judge(Look(Init.ZOMBIE, INIT, fifo_number=137, dead_seconds=0.5)) == Pending(1.5)
+    for look, status in (
+        (Look(Init.ZOMBIE, INIT, fifo_number=137, zombie_status=9, dead_seconds=2.0), Signaled(9)),
+        (Look(Init.REAPED, INIT, fifo_number=137, entry=ENTRY), Signaled(3)),
+        (Look(Init.REAPED, INIT, fifo_number=137, pidfd_status=137 << 8), Exited(137)),
+        (Look(Init.ZOMBIE, INIT, fifo_number=137, dead_seconds=2.0), Unknown("fifo-number-only", 137)),
+    ):
+        assert told(look).status == status
 
 
 def test_the_kernel_s_events_are_waited_for_as_long_as_one_may_come() -> None:

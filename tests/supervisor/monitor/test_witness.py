@@ -38,6 +38,7 @@ class Bench:
         self.monitor = Monitor()
         self.entry: Record | None = None
         self.unread = False
+        self.is_coming = False
         self.exits: list[Report] = []
         self.lost: list[RunKey] = []
         self.asked = 0
@@ -50,6 +51,7 @@ class Bench:
             kernel=BY_PIDFD,
             now_ns=lambda: 1_000 * 10**9,
             entry=self._entry,
+            entry_is_coming=lambda key: self.is_coming,
             oom_kills=lambda key: self.oom_kills,
             on_exit=lambda key, report: self.exits.append(report),
             on_shim_lost=self.lost.append,
@@ -176,6 +178,27 @@ def test_an_end_waits_for_a_journal_that_cannot_be_read_now(tmp_path: Path, monk
             b.watch.look()
             assert b.asked and b.exits == []
             b.unread, b.entry = False, b.record(43, "keeper")
+            b.watch.look()
+            assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.KEEPER)
+
+    asyncio.run(main())
+
+
+def test_an_end_waits_for_a_keeper_that_is_about_to_journal_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_held_in_time(pidfd: int) -> int:
+        raise OSError(errno.ENODATA, "reaped before the pidfd was opened")
+
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            monkeypatch.setattr(native, "pidfd_exit_status", not_held_in_time)
+            b.is_coming = True
+            b.shim_process.kill()
+            await until(lambda: b.lost)
+            ends_unreaped(b.init_process)
+            b.init_process.wait()
+            b.watch.look()
+            assert b.exits == []
+            b.is_coming, b.entry = False, b.record(43, "keeper")
             b.watch.look()
             assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.KEEPER)
 

@@ -84,7 +84,7 @@ class Subject:
         self.has_ended = True
 
     def _end(self, exec_id: str, fifo: str) -> None:
-        init = rundir.created(self._path(exec_id))
+        init = rundir.created(self.path(exec_id))
         assert init is not None
         pidfd = os.pidfd_open(init.pid)
         self.give(fifo, "end")
@@ -95,7 +95,7 @@ class Subject:
         with open(self.shared / fifo, "w") as file:
             file.write(f"{line}\n")
 
-    def _path(self, exec_id: str) -> str:
+    def path(self, exec_id: str) -> str:
         return rundir.path_of(str(self.daemon.state), self.id, 1, exec_id)
 
     @property
@@ -104,7 +104,7 @@ class Subject:
 
     def shims(self) -> list[int]:
         """The pids of those that live."""
-        return [pid for exec_id in ("", *self.execs) if (pid := _living(rundir.lock_holder(self._path(exec_id))))]
+        return [pid for exec_id in ("", *self.execs) if (pid := _living(rundir.lock_holder(self.path(exec_id))))]
 
     def output(self, client: Client) -> list[str]:
         logged = b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=self.id)))
@@ -162,6 +162,11 @@ class Play:
 
     def shims(self) -> list[int]:
         return [pid for subject in self.subjects for pid in subject.shims()]
+
+    def inits(self) -> list[str]:
+        """Where they are in /proc."""
+        found = (rundir.created(subject.path(id)) for subject in self.subjects for id in ("", *subject.execs))
+        return [f"/proc/{init.pid}" for init in found if init is not None]
 
     def kill_keeper(self) -> None:
         end_process(self.daemon.keeper_pid())
@@ -225,6 +230,37 @@ def test_in_no_order_of_deaths_is_a_byte_lost_or_a_code(
     with Play(daemon, subjects) as play:
         for step in order:
             play.do(step)
+        with daemon.client() as client:
+            for subject in subjects:
+                check(client, subject)
+
+
+def test_an_end_that_the_next_keeper_has_not_journalled_yet_is_waited_for(
+    daemon: Daemon, killable: Daemon, tmp_path: pathlib.Path
+) -> None:
+    """Another process has reaped it, and no shim or exitd was there. The keeper knows of it by pidfd, and stands still
+    when exitd comes back."""
+    subjects = [Subject(daemon, tmp_path / name, name == "tty") for name in ("pipes", "tty")]
+    with daemon.client() as client:
+        for subject in subjects:
+            subject.begin(client)
+    with Play(daemon, subjects) as play:
+        for step in "KD":
+            play.do(step)
+        keeper = os.pidfd_open(daemon.keeper_pid())
+        signal.pidfd_send_signal(keeper, signal.SIGSTOP)
+        try:
+            play.do("S")
+            play.end_subjects()
+            until(lambda: not any(map(os.path.exists, play.inits())), "it is not reaped")
+            silent = daemon.log.read_text().count("no answer")
+            play.start_exitd()
+            until(lambda: daemon.log.read_text().count("no answer") > silent, "the keeper is not asked")
+            with daemon.client() as client:
+                assert not kernel_tells() or all(lives.ledger(client, subject.id) == [] for subject in subjects)
+        finally:
+            signal.pidfd_send_signal(keeper, signal.SIGCONT)
+            os.close(keeper)
         with daemon.client() as client:
             for subject in subjects:
                 check(client, subject)
