@@ -6,6 +6,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -53,6 +54,7 @@ def chain(state: str) -> Iterator[tuple[str, Capability]]:
     yield "containerd", _alive(found, pid, why or f"listens on {address}")
     yield "relay", relay(found.path)
     yield "relay to exitd", answer(state, found.state)
+    yield "mount namespace", mounts(pid, listener(f"{found.state}/shimv2.sock")[0])
     yield "relay sockets", sockets()
     yield "CRI handler", handler(found)
 
@@ -144,6 +146,29 @@ def answer(state: str, theirs: str) -> Capability:
     return Capability(True, f"exitd answers on {path}")
 
 
+def mounts(theirs: int, ours: int, proc: str = "/proc") -> Capability:
+    """Check that the processes containerd and exitd, 0 where there is none, see the same mounts: a fifo or a root file
+    system that one of them names has to be there for the other."""
+    if not theirs or not ours:
+        return Capability(True, "can be looked at when both containerd and exitd run")
+    try:
+        found = [os.stat(f"{proc}/{pid}/ns/mnt") for pid in (theirs, ours)]
+    except OSError as error:
+        return Capability(False, f"{error.filename}: {error.strerror}", "run exitctl doctor as root, on the host")
+    if (found[0].st_dev, found[0].st_ino) == (found[1].st_dev, found[1].st_ino):
+        return Capability(True, "containerd and exitd have the same")
+    cure = (
+        "start both on the host itself: no container, no unshare, and in neither's unit PrivateTmp, PrivateMounts, "
+        "ProtectSystem, ProtectHome, ReadWritePaths or the like"
+    )
+    return Capability(
+        False,
+        f"containerd, process {theirs}, and exitd, process {ours}, have different ones: fifos of one may not exist for "
+        "the other",
+        cure,
+    )
+
+
 def sockets(place: str = SOCKETS) -> Capability:
     """Check that a relay can make its socket there."""
     there = place if os.path.lexists(place) else probe.existing_parent(place)
@@ -163,10 +188,51 @@ def handler(found: ContainerdSetup) -> Capability:
     if {"cri", *CRI} & set(config.get("disabled_plugins", ())):
         return Capability(True, f"CRI is disabled in {name}; ctr and nerdctl need no entry")
     names = sorted(handlers(config))
+    wanted = form_of(_version(name))
     if not names:
-        cure = f"for kubelet and crictl import {SHARE}/exitd-1.toml (2.x: exitd-2.toml); ctr and nerdctl need no entry"
+        cure = f"for kubelet and crictl import {_share()}/{wanted}; ctr and nerdctl need no entry"
         return Capability(False, f"no runtime in {name} is of the type {RUNTIME}", cure)
+    if mixed := of_another_version(name, config):
+        return Capability(
+            False,
+            f"{name} is of version {_version(name)}, {mixed} of version {_version(mixed)}: containerd reads all as the "
+            "newer, and passes over the CRI settings of the older",
+            f"import {_share()}/{wanted} in its place, or bring {name} up to date: containerd config migrate",
+        )
     return Capability(True, f"{', '.join(names)}, in {name} and what it imports")
+
+
+def form_of(version: int) -> str:
+    """Return which of exitd's files goes with a containerd configuration of this version, 0 if that is not known."""
+    if not version:
+        return "exitd-1.toml (without a configuration of version 2, on containerd 2.x: exitd-2.toml)"
+    return "exitd-2.toml" if version >= 3 else "exitd-1.toml"
+
+
+def of_another_version(name: str, dumped: dict[str, object]) -> str:
+    """Return a file that configuration `name` imports and that is written in another version's form; empty if there is
+    none. `dumped`: what containerd made of it all, which names the files."""
+    imports, own = dumped.get("imports"), _version(name)
+    for each in imports if isinstance(imports, list) else ():
+        if isinstance(each, str) and own and (version := _version(each)) and (version >= 3) is not (own >= 3):
+            return each
+    return ""
+
+
+def _version(path: str) -> int:
+    """Return the version that a configuration file states; 0 if there is none, or it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file).get("version")
+    except (OSError, ValueError):
+        return 0
+    return found if isinstance(found, int) else 0
+
+
+def _share() -> str:
+    """Return where the files for containerd are installed: in the environment that this program runs in."""
+    installed = f"{sys.prefix}/{SHARE}"
+    return installed if os.path.isdir(installed) else SHARE
 
 
 def handlers(config: dict[str, object]) -> Iterator[str]:

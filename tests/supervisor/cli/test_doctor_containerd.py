@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def program(path: Path, script: str) -> str:
 def prints_config(tmp_path: Path, text: str) -> ContainerdSetup:
     """A containerd whose configuration is this."""
     (tmp_path / "dump").write_text(text)
-    return ContainerdSetup(program(tmp_path / "containerd", f'[ "$1 $2" = "config dump" ] && exec cat {tmp_path}/dump'))
+    return ContainerdSetup(program(tmp_path / "containerd", f"exec cat {tmp_path}/dump"))
 
 
 # -- is there one
@@ -72,7 +73,9 @@ def test_one_that_does_not_run_is_told_with_what_is_wrong(tmp_path: Path, monkey
     monkeypatch.setenv("CONTAINERD_ADDRESS", f"{tmp_path}/none")
     monkeypatch.setenv("PATH", os.path.dirname(prints_config(tmp_path, NAMED).program) + ":/usr/bin:/bin")
     found = dict(containerd.chain(str(tmp_path)))
-    assert list(found) == ["containerd", "relay", "relay to exitd", "relay sockets", "CRI handler"]
+    assert list(found) == [
+        *("containerd", "relay", "relay to exitd", "mount namespace", "relay sockets", "CRI handler"),
+    ]
     assert not found["containerd"].works and f"{tmp_path}/none: No such file" in found["containerd"].detail
     assert all(result.works or result.cure for result in found.values())
 
@@ -191,8 +194,73 @@ def test_the_configuration_that_containerd_was_told_is_looked_at(tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["", "version = 2\nplugins = 7\n", NAMED.replace("exitd.v2", "runc.v2")])
 def test_without_a_handler_the_cure_names_the_file(tmp_path: Path, text: str) -> None:
-    found = containerd.handler(prints_config(tmp_path, text))
-    assert not found.works and "share/exitd/containerd/exitd-1.toml" in found.cure
+    found = containerd.handler(replace(prints_config(tmp_path, text), config=f"{tmp_path}/none"))
+    assert not found.works and "share/exitd/containerd/exitd-1.toml (" in found.cure and "exitd-2.toml" in found.cure
+
+
+@pytest.mark.parametrize(("version", "file"), [(2, "exitd-1.toml"), (3, "exitd-2.toml")])
+def test_the_file_to_import_is_the_one_of_the_configurations_own_version(
+    tmp_path: Path, version: int, file: str
+) -> None:
+    """containerd 2 reads version 2 as well, and Debian's has it."""
+    (own := tmp_path / "config.toml").write_text(f"version = {version}\n")
+    found = containerd.handler(replace(prints_config(tmp_path, "version = 3\n"), config=str(own)))
+    assert not found.works and f"share/exitd/containerd/{file};" in found.cure
+
+
+def configured(tmp_path: Path, own: str, imported: str) -> ContainerdSetup:
+    """A containerd with a configuration, and a file that this imports."""
+    (tmp_path / "config.toml").write_text(own)
+    (tmp_path / "exitd.toml").write_text(imported)
+    dumped = f'version = 3\nimports = ["{tmp_path}/config.toml", "{tmp_path}/exitd.toml"]\n'
+    script = f"exec cat {tmp_path}/dump"
+    (tmp_path / "dump").write_text(dumped + NAMED.replace("version = 2", "").replace("grpc.v1.cri", "cri.v1.runtime"))
+    return ContainerdSetup(program(tmp_path / "containerd", script), config=f"{tmp_path}/config.toml")
+
+
+def test_settings_that_an_import_of_a_newer_form_puts_out_of_force_are_told_of(tmp_path: Path) -> None:
+    found = containerd.handler(configured(tmp_path, "version = 2\n", "version = 3\n"))
+    assert not found.works and f"{tmp_path}/exitd.toml of version 3" in found.detail
+    assert "exitd-1.toml in its place" in found.cure
+
+
+def test_and_so_is_an_import_of_an_older_form(tmp_path: Path) -> None:
+    found = containerd.handler(configured(tmp_path, "version = 3\n", "version = 2\n"))
+    assert not found.works and "exitd-2.toml in its place" in found.cure
+
+
+@pytest.mark.parametrize(
+    ("own", "imported"), [("version = 2", "version = 2"), ("version = 3", "version = 3"), ("version = 2", ""), ("", "")]
+)
+def test_files_of_one_form_are_well(tmp_path: Path, own: str, imported: str) -> None:
+    assert containerd.handler(configured(tmp_path, own, imported)).works
+
+
+@pytest.mark.parametrize("imported", ["= no toml", "version = 'three'"])
+def test_a_file_whose_version_cannot_be_read_is_containerds_to_complain_of(tmp_path: Path, imported: str) -> None:
+    assert containerd.handler(configured(tmp_path, "version = 2", imported)).works
+
+
+# -- the mounts
+
+
+def test_processes_of_one_mount_namespace_see_the_same(tmp_path: Path) -> None:
+    assert containerd.mounts(os.getpid(), os.getppid()).works
+    assert containerd.mounts(0, os.getpid()).works and containerd.mounts(os.getpid(), 0).works
+
+
+def test_those_of_two_are_told_with_the_cure(tmp_path: Path) -> None:
+    for pid in (1, 2):
+        (tmp_path / str(pid) / "ns").mkdir(parents=True)
+        (tmp_path / str(pid) / "ns" / "mnt").touch()
+    found = containerd.mounts(1, 2, str(tmp_path))
+    assert not found.works and "containerd, process 1, and exitd, process 2" in found.detail
+    assert "PrivateMounts" in found.cure
+
+
+def test_where_they_cannot_be_looked_at_it_is_said(tmp_path: Path) -> None:
+    found = containerd.mounts(1, 2, str(tmp_path))
+    assert not found.works and f"{tmp_path}/1/ns/mnt" in found.detail and "as root" in found.cure
 
 
 def test_where_cri_is_disabled_no_handler_is_needed(tmp_path: Path) -> None:
