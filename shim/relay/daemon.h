@@ -17,6 +17,7 @@ enum {
 	SOON_MS = 500,
 	IDLE_MS = 30000,		/* without a connection: whether any task is left is asked then, and again */
 	PATH_ROOM = 4096,
+	BOOTSTRAP_ROOM = 256,		/* of a text in a BootstrapParams */
 	SOCKET_ROOM = 108,		/* of a socket's path (unix(7)) */
 };
 
@@ -83,6 +84,9 @@ struct relay {
 /* words.c */
 int words_read(struct words *w, int argc, char **argv);
 
+/* bootstrap.c */
+void bootstrap_read(struct words *w);
+
 /* place.c */
 int place_find(const struct words *w, char *group, char *socket);
 int place_lock(int limit_ms);
@@ -91,7 +95,7 @@ int place_dial_exitd(const char *state);
 bool place_is_served(const char *socket, int is_promised);
 
 /* start.c, delete.c, info.c */
-int start_main(const struct words *w, char *action);
+int start_main(struct words *w, char *action);
 int delete_main(const struct words *w);
 int info_main(void);
 int version_main(void);

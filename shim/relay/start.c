@@ -135,12 +135,13 @@ static int launch(struct relay *r, int listen_fd, char *action)
 	return fail("cannot start the relay", error);
 }
 
-int start_main(const struct words *w, char *action)
+int start_main(struct words *w, char *action)
 {
 	static struct relay r;
 	int error, lock_fd, listen_fd;
 
 	r.words = w;
+	bootstrap_read(w);
 	if (!*w->name_space || !*w->id)
 		return fail("start needs -namespace and -id", -EINVAL);
 	error = place_find(w, r.group, r.socket);

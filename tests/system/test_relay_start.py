@@ -9,7 +9,9 @@ import socket
 import subprocess
 
 import pytest
+from google.protobuf.any_pb2 import Any
 
+from protos.containerd import bootstrap_pb2
 from shim import native, programs
 from tests.shim.relaywords import (
     BYE,
@@ -25,7 +27,7 @@ from tests.shim.relaywords import (
     text,
 )  # fmt: skip
 from tests.system.processes import killed, open_files
-from tests.system.relay import LIMIT_SECONDS, SOCKETS, Relays, chain
+from tests.system.relay import LIMIT_SECONDS, SOCKETS, Bundle, Relays, chain
 
 GROUP = "io.kubernetes.cri.sandbox-id"
 ASKED_WITHIN = 60.0  # shim/relay/daemon.h: IDLE_MS
@@ -75,6 +77,85 @@ def test_directories_that_the_relay_makes_do_not_depend_on_containerds_umask(rel
     assert modes == {"run/containerd": 0o711, "run/containerd/s": 0o700}
 
 
+def test_a_sandboxs_bundle_has_no_configuration_and_is_of_the_group_that_its_members_name(relays: Relays) -> None:
+    sandbox, member = relays.bundle("pod"), relays.bundle("app", **{GROUP: "pod"})
+    (sandbox.directory / "config.json").unlink()
+    assert relays.start(sandbox) == relays.start(member) == f"unix://{relays.socket('pod')}"
+    (pid,) = relays.living()
+    assert relays.connect(sandbox.address).relay() == pid
+
+
+def test_a_configuration_that_cannot_be_read_is_no_missing_one(relays: Relays) -> None:
+    bundle = relays.bundle("c1")
+    (bundle.directory / "config.json").unlink()
+    (bundle.directory / "config.json").mkdir()
+    said, _ = (done := relays.begin(bundle)).communicate(timeout=LIMIT_SECONDS)
+    assert done.returncode == 1 and b"config.json of the bundle" in said and relays.living() == []
+
+
+PARAMS = bootstrap_pb2.BootstrapParams(instance_id="c1", namespace="ns", containerd_binary="/usr/bin/containerd")
+
+
+def told_on_stdin(relays: Relays, bundle: Bundle, params: bytes, *words: str) -> tuple[int, bytes]:
+    """`start` without flags and environment but these: exit status and output."""
+    done = subprocess.run(
+        [relays.program, *words, "start"],
+        cwd=bundle.directory,
+        env={"EXITD_STATE": str(relays.state)},
+        input=params,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_what_the_command_line_does_not_say_is_read_from_stdin(relays: Relays) -> None:
+    """As containerd since 2.3 writes it there, beside the flags that it still gives."""
+    bundle, exitd = relays.bundle("c1"), relays.exitd()
+    params = bootstrap_pb2.BootstrapParams()
+    params.CopyFrom(PARAMS)
+    params.containerd_grpc_address, params.containerd_ttrpc_address = relays.containerd, "/events.sock"
+    assert told_on_stdin(relays, bundle, params.SerializeToString()) == (0, f"unix://{relays.socket('c1')}\n".encode())
+    client = relays.connect(bundle.address)
+    client.ask(1, "Wait", of_task("c1"))
+    _, hello = exitd.greeted()
+    assert (hello.get("namespace"), hello.get("address")) == ("ns", "/events.sock")
+    killed(hello.number("pid"), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b"",
+        b"\xff\xff",
+        PARAMS.SerializeToString() + b"\x0a",
+        bootstrap_pb2.BootstrapParams(namespace="ns").SerializeToString(),
+        bootstrap_pb2.BootstrapParams(instance_id="c2", namespace="ns").SerializeToString(),
+        Any(type_url="runtimeoptions.v1.Options", value=b"x").SerializeToString(),
+        PARAMS.SerializeToString() + bytes(1 << 17),
+    ],
+)
+def test_what_is_not_for_this_task_is_not_taken(relays: Relays, params: bytes) -> None:
+    """Older versions write a runtime's options there: an Any, whose first field is a text as well."""
+    status, said = told_on_stdin(relays, relays.bundle("c1"), params, "-id", "c1")
+    assert status == 1 and b"start needs -namespace and -id" in said and relays.living() == []
+
+
+def test_a_stdin_that_does_not_end_is_not_waited_for_for_ever(relays: Relays) -> None:
+    bundle = relays.bundle("c1")
+    process = subprocess.Popen(
+        [relays.program, "-id", "c1", "start"],
+        cwd=bundle.directory, env={"EXITD_STATE": str(relays.state)}, stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None and b"start needs" in process.stderr.read()
+    assert process.wait(LIMIT_SECONDS) == 1
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stderr.close()
+
+
 def test_of_many_starts_at_once_one_makes_the_relay(relays: Relays) -> None:
     bundles = [relays.bundle(f"c{n}", **{GROUP: "pod"}) for n in range(12)]
     started = [relays.begin(bundle) for bundle in bundles]
@@ -97,8 +178,8 @@ def test_a_socket_that_nobody_listens_at_any_more_is_taken_over(relays: Relays) 
 def test_a_start_that_fails_says_why_and_leaves_nothing(relays: Relays, missing: str) -> None:
     bundle = relays.bundle("c1")
     words = relays.words("c1", "start")
-    if missing == "config.json":
-        (bundle.directory / "config.json").unlink()
+    if missing == "config.json":  # its text
+        (bundle.directory / "config.json").write_text("{")
     elif missing == "namespace":
         del words[1:3]
     else:  # an id whose address file cannot be written
