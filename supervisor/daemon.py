@@ -385,7 +385,7 @@ def _watch_desk(
         second_witness=kernel_log.weigh,
     )
     sources: dict[Kind, Callable[[Target], WatchSource]] = {
-        Kind.CONTAINERD: lambda target: ContainerdTasks(target, _containerd, observer.observe),
+        Kind.CONTAINERD: lambda target: ContainerdTasks(target, _containerd, observer),
         Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
     }
     return WatchDesk(observer, watches, node.store, node.clock, sources, kernel.trouble)

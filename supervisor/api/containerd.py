@@ -9,8 +9,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from protos.containerd import events_pb2, forward_pb2, process_pb2, services_pb2
+from protos.containerd import containers_pb2, events_pb2, forward_pb2, process_pb2, services_pb2
 from supervisor.external.containerdtasks import LiveTask, NoAnswer
+from supervisor.model import names
+from supervisor.model.values import NO_NAMES, Names
 
 SERVICES = "containerd.services"
 CALL_SECONDS = 10.0
@@ -54,6 +56,18 @@ class Containerd:
             ]
         return tuple(found)
 
+    async def names(self, namespace: str, id: str) -> Names:
+        """Of the container of a task; none of one that is gone."""
+        request = containers_pb2.GetContainerRequest(id=id)
+        try:
+            kind = containers_pb2.GetContainerResponse
+            reply = await self._call("containers.v1.Containers/Get", namespace, kind, request)
+        except NoAnswer as error:
+            if isinstance(error.__cause__, grpc.RpcError) and error.__cause__.code() is grpc.StatusCode.NOT_FOUND:
+                return NO_NAMES
+            raise
+        return names.of_labels(reply.container.labels, reply.container.image)
+
     async def beginnings(self) -> AsyncGenerator[LiveTask, None]:
         """Each task that is created or started, from some moment after the call on; ends with the connection."""
         filters = [f'topic=="{topic}"' for topic in BEGINNINGS]
@@ -72,11 +86,12 @@ class Containerd:
         finally:
             call.cancel()
 
-    async def _call(self, name: str, namespace: str, reply: Any) -> Any:
+    async def _call(self, name: str, namespace: str, reply: Any, request: Message | None = None) -> Any:
         method = self._channel.unary_unary(f"/{SERVICES}.{name}", _bytes_of, reply.FromString)
         metadata = (("containerd-namespace", namespace),) if namespace else None
         try:
-            return await method(services_pb2.SubscribeRequest(), metadata=metadata, timeout=CALL_SECONDS)
+            asked = services_pb2.SubscribeRequest() if request is None else request
+            return await method(asked, metadata=metadata, timeout=CALL_SECONDS)
         except (grpc.RpcError, DecodeError) as error:
             raise _no_answer(error) from error
 

@@ -134,6 +134,8 @@ KEYS: dict[str, Reader] = {
     "retention.exits": _count(1, 1 << 30),
     "retention.exits_days": _number(0.001, 36500),
     "retention.exit_seconds": _number(0, 30 * 86400),
+    "retention.series": _count(1, 100_000),
+    "retention.series_days": _number(0.001, 36500),
     "runtimes.*.path": _program,
     "runtimes.*.runtime_type": _runtime_type,
     "runtimes.*.options": _strings("arguments, each a string", _ANY),

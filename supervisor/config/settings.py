@@ -67,6 +67,8 @@ class Retention:
     exits: int = 100_000
     exits_days: float = 90.0
     exit_seconds: float = 300.0  # how long the exit of a container that removed itself can be found by name
+    series: int = 10_000  # counters of single containers, of each kind
+    series_days: float = 7.0  # since one of them has counted anything
 
 
 @frozen

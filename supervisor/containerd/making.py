@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 from dataclasses import field
@@ -15,21 +16,24 @@ from shim.patterns import LatePattern
 from supervisor.containerd import mounts, options, stdio
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import STOPPED, TaskLook
-from supervisor.model.errors import BadRequest, Code, ShimFailed, TimedOut
+from supervisor.model import names
+from supervisor.model.errors import BadRequest, Code, ExitdError, ShimFailed, TimedOut
 from supervisor.model.taskfacts import RootMount, Stdio, Task
 from supervisor.model.values import (
+    NO_NAMES,
     UNKNOWN_NUMBER,
     Container,
     ForeignStreams,
     LogDriver,
     LogSpec,
+    Names,
     Phase,
     Process,
     Spec,
     fold,
 )
 from supervisor.monitor.rundir import path_of
-from supervisor.runtime.oci import cgroups
+from supervisor.runtime.oci import cgroups, rootfs
 from supervisor.system import regular
 from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed
@@ -67,6 +71,7 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides)
     words = Stdio(request.stdin, request.stdout, request.stderr, request.terminal)
     streams = await settled(asides, words, caller.namespace, request.id, (asked.io_uid, asked.io_gid))
     root = mounts.read(request.rootfs)
+    called = await asides.bundles.run(f"reading {request.bundle}", lambda: _names(request.bundle), request.bundle)
     return Spec(
         name=request.id,
         namespace=caller.namespace,
@@ -80,7 +85,18 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides)
         runtime_root=_root_of(asked.root, caller.namespace),
         shim_cgroup=_cgroup_of(asked.shim_cgroup),
         task=_task(request.bundle, root, words, caller),
+        names=called,
     )
+
+
+def _names(bundle: str) -> Names:
+    """Return what CRI calls the task; no names where its configuration cannot be read, as who makes the bundle will
+    report."""
+    try:
+        document = json.loads(rootfs.read_bundle(bundle)[0])
+        return names.of_annotations(document["annotations"])
+    except (ExitdError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return NO_NAMES
 
 
 def checked_id(id: str, whose: str) -> str:

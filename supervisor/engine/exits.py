@@ -40,12 +40,13 @@ import structlog
 
 from supervisor.engine.containers import is_over
 from supervisor.engine.node import END_SEEN_SECONDS, Node
-from supervisor.model import lifecycle
+from supervisor.model import lifecycle, names
 from supervisor.model.errors import ExitdError, NoSuchContainer, StoreFailed, TimedOut, WrongState
 from supervisor.model.values import (
     LIVE,
     NEVER_STARTED,
     Container,
+    Names,
     Phase,
     Report,
     RunKey,
@@ -54,8 +55,10 @@ from supervisor.model.values import (
     Unknown,
 )
 from supervisor.monitor.kernellog import KnownKills
+from supervisor.store import counts
 from supervisor.system import room
 from supervisor.system.background import insist
+from supervisor.system.histogram import Histogram
 
 ENDS_TOGETHER = 40  # in one write, at most
 TOGETHER_SECONDS = 30.0  # between the ends of a pause process and of those whom the kernel kills with it, at most
@@ -84,16 +87,21 @@ class Exits:
         self._second_witness = second_witness or SecondWitness()
         self._ready: list[tuple[RunKey, Report]] = []  # ordinary ends of this turn of the loop
         self._held: dict[str, asyncio.Future[Report]] = {}  # by container
+        self.seen = Histogram()  # from an end, as its witness dates it, until it is known here
+        self.stored = Histogram()  # from then on until it is on the disk and shown
+        self._since: dict[RunKey, float] = {}  # of ends that are known and not stored
         node.manager.listen(self)
 
     # -- an exit is known
 
     def exit_seen(self, key: RunKey, report: Report) -> None:
         """Take the report of an end. One daemon does so once for each end; the store makes that once for ever."""
-        held = self._held.get(key.container)
         if key.exec_id:
             self._node.others.exec_ended(key, report)
-        elif held is not None:
+            return
+        self._note_seen(key, report)
+        held = self._held.get(key.container)
+        if held is not None:
             if not held.done():
                 held.set_result(report)
         elif self._is_ordinary(key, report):
@@ -134,6 +142,9 @@ class Exits:
             if len(endings) < len(some) or not self._node.end_at_once(endings):
                 for key, report in some:
                     self._end_soon(key, report)
+            else:
+                for key, _ in some:
+                    self._note_stored(key)
         await self._node.go_on_after_ends()
 
     def _ordinary(self, key: RunKey, report: Report) -> tuple[Container, lifecycle.Ended] | None:
@@ -144,7 +155,8 @@ class Exits:
         weighed = self._second_witness.weigh_at_once(container, report, _known_kills(container))
         if weighed is None:
             return None
-        return container, lifecycle.Ended(weighed, self._memory_limit(container), run=key.run)
+        limit_bytes = self._memory_limit(container)
+        return container, lifecycle.Ended(weighed, limit_bytes, run=key.run, names=self._names(container))
 
     # -- every other end takes the long way
 
@@ -189,6 +201,7 @@ class Exits:
         container = self._node.containers.get(key.container)
         if container is None or container.run != key.run:
             self._node.pending.discard(key)
+            self._since.pop(key, None)
             return
         self._node.pending.add(key)
         left_behind = 0 if rebooted else await self._end_rest(container)
@@ -196,9 +209,23 @@ class Exits:
         with_sandbox = await room.surely(lambda: self._ended_with_sandbox(container, report))
         weighed = await room.surely(lambda: self._second_witness.weigh(container, report, _known_kills(container)))
         limit_bytes = self._memory_limit(container)
-        ended = lifecycle.Ended(weighed, limit_bytes, rebooted, with_sandbox, left_behind, run=key.run)
+        how = (weighed, limit_bytes, rebooted, with_sandbox, left_behind)
+        ended = lifecycle.Ended(*how, run=key.run, names=self._names(container))
         await self._node.surely(key.container, ended)
         self._node.pending.discard(key)
+        self._note_stored(key)
+
+    # -- how long it took
+
+    def _note_seen(self, key: RunKey, report: Report) -> None:
+        self._since.setdefault(key, asyncio.get_running_loop().time())
+        if not report.at_is_found:
+            self.seen.observe((self._node.clock.now_ns() - report.at_ns) / 1e9)
+
+    def _note_stored(self, key: RunKey) -> None:
+        since = self._since.pop(key, None)
+        if since is not None:
+            self.stored.observe(asyncio.get_running_loop().time() - since)
 
     async def _end_rest(self, container: Container) -> int:
         """Kill what init has left in its cgroup. Its end is stored whatever becomes of that. Return how many processes
@@ -227,6 +254,9 @@ class Exits:
             return True
         return abs(exit_.at_ns - report.at_ns) <= TOGETHER_SECONDS * 1e9
 
+    def _names(self, container: Container) -> Names:
+        return names.of_container(container, self._node.containers.get(container.spec.sandbox or container.id))
+
     def _memory_limit(self, container: Container) -> int:
         """The tightest one on it in bytes, its pod's included; 0: none."""
         pause = self._node.containers.get(container.spec.sandbox or container.id)
@@ -244,8 +274,13 @@ class Exits:
         node, container = self._node, self._node.containers.get(key.container)
         if container is not None and container.run == key.run and kills > container.oom_told:
             with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
-                seen = lifecycle.OomSeen(key.run, kills, is_init_seen=node.manager.of(container).sees_init(container))
+                is_seen = node.manager.of(container).sees_init(container)
+                seen = lifecycle.OomSeen(key.run, kills, is_init_seen=is_seen, names=self._names(container))
                 await node.apply(key.container, seen, patient=True)
+
+    def shim_seen(self, key: RunKey, *, lost: bool) -> None:
+        """It is counted, however long the store refuses."""
+        self._node.count(counts.SHIM_DEATHS if lost else counts.SHIM_ADOPTIONS, key.container)
 
     def silence_seen(self, key: RunKey, silent: bool) -> None:
         """The event is stored, however long the store refuses."""

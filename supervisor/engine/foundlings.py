@@ -17,6 +17,7 @@ from supervisor.model.adoption import Adopt, Foundling, KnownRuns, Leave, Refuse
 from supervisor.model.errors import ExitdError
 from supervisor.model.values import LIVE, Container, RunKey
 from supervisor.monitor import rundir, survey
+from supervisor.store import counts
 from supervisor.system.inotify import (
     IN_CLOSE_WRITE,
     IN_CREATE,
@@ -164,6 +165,7 @@ class Foundlings:
         rebooted = container.boot_id != self._node.clock.boot_id() and not found.recorded
         events = adoption.events_of(container, self._node.moment())
         await recovery.take_in(self._runs, container, events, rebooted=rebooted)
+        self._node.count(counts.CONTAINERS_ADOPTED, found.id)
         log.info("adopted", container=found.id, name=name, phase=container.phase.value, bundle=adopt.mark.bundle)
 
     async def _word(self, container: Container) -> str:

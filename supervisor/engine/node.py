@@ -10,7 +10,7 @@ import structlog
 
 from supervisor.engine.containers import Containers
 from supervisor.engine.participants import Participant, Participants
-from supervisor.model import lifecycle
+from supervisor.model import lifecycle, names
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, StoreFailed, WrongState
 from supervisor.model.lifecycle import Happening, Moment, Step
 from supervisor.model.restart import Backoff
@@ -28,6 +28,7 @@ from supervisor.store.database import AlreadyStored, Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system.background import Background, insist
 from supervisor.system.clock import Clock, boot_now
+from supervisor.system.histogram import Histogram
 
 # -- what must be stored
 
@@ -154,6 +155,7 @@ class Node:
         self._is_told_queued = True  # whether the store has been given all of them
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.background = Background()
+        self.cleanups = Histogram()  # from an end that is stored until nothing of its run is left
 
     def join(self, *parts: Participant) -> None:
         """Who else has a share in what happens to containers, in this order. Once, before anything happens to one."""
@@ -186,7 +188,9 @@ class Node:
         removed = () if kept else (container_id,)
         try:
             told = (step.exits, step.events, step.retained)
-            change = Transaction(kept, removed, *told, tombstones=step.tombstones, ahead=step.ahead)
+            change = Transaction(
+                *(kept, removed, *told), tombstones=step.tombstones, ahead=step.ahead, memory_kills=step.memory_kills
+            )
             numbered = await self.store.commit(change, patient=patient)
         except AlreadyStored:  # a commit that was thought to have failed: exit and events are in, all but the row
             change = Transaction(kept, removed, retained=step.retained, tombstones=step.tombstones)
@@ -307,6 +311,12 @@ class Node:
         """An event that changes nothing. StoreFailed: it is not stored, however slow the disk was."""
         self.events.publish(await self.store.commit(Transaction(events=(event,)), patient=True))
 
+    def count(self, name: str, container_id: str = "") -> None:
+        """Add one to a counter of the store's, in the background and however long the store refuses."""
+        now_ns = self.clock.now_ns()
+        if not self.closing:
+            self.spawn(insist(lambda: self.store.count(name, now_ns), "a counter", container_id))
+
     async def _take_back(self, container_id: str) -> None:
         """Behind a commit that was given up: whatever came of it, there is no such container."""
         await self._discard(container_id)
@@ -356,13 +366,14 @@ class Node:
 
     async def _clean_up(self, container_id: str) -> None:
         """Until it has worked: run n + 1 is not made, and the id is not free, while anything of run n lives."""
-        container = self.containers.get(container_id)
+        container, begun = self.containers.get(container_id), asyncio.get_running_loop().time()
         if container is None:
             return
         await insist(lambda: self.manager.of(container).settle(container), "settling", container_id)
         await insist(lambda: self.others.before_clean_up(container_id), "clean-up of execs", container_id)
         await insist(lambda: self.manager.of(container).delete_process(container), "clean-up", container_id)
         await self.surely(container_id, lifecycle.Cleaned())
+        self.cleanups.observe(asyncio.get_running_loop().time() - begun)
 
     async def _remove_files(self, container_id: str) -> None:
         await insist(lambda: self.others.removing(container_id), "removal of what stands on it", container_id)
@@ -425,4 +436,4 @@ async def _settled(work: Coroutine[Any, Any, None], outcome: asyncio.Future[None
 
 
 def _log_exit(exit: Exit) -> None:
-    log.info("exit", container=exit.key.container, run=exit.key.run, status=str(exit.status), source=exit.source)
+    log.info("exit", **names.logged(exit))

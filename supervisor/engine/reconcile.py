@@ -106,6 +106,8 @@ def keep_of(retention: Retention) -> Keep:
         round(retention.events_days * DAY_NS),
         retention.exits,
         round(retention.exits_days * DAY_NS),
+        retention.series,
+        round(retention.series_days * DAY_NS),
     )
 
 

@@ -7,7 +7,7 @@ break. So the tasks are also listed, when the connection is made, soon after, an
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -16,12 +16,15 @@ import structlog
 from shim.frozen import frozen
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
+from supervisor.model.values import Names
 from supervisor.model.watched import FoundProcess, Target
 from supervisor.system.aside import Aside
+from supervisor.system.background import Background
 
 LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one is repeated
 AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next attempt; the last one is repeated
 FIRST_SECONDS = 10.0
+NAMES_AT_ONCE, MOST_NAMING = 8, 1000  # questions for the names of tasks, in all
 
 log = structlog.get_logger(__name__)
 
@@ -47,21 +50,35 @@ class TasksApi(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     async def tasks(self) -> tuple[LiveTask, ...]: ...
+    async def names(self, namespace: str, id: str) -> Names:
+        """Return what the container of a task is called; no names for one that is gone."""
+
     def beginnings(self) -> AsyncGenerator[LiveTask, None]:
         """Yield the tasks that begin; ends when the connection does."""
 
 
-class ContainerdTasks:
-    """Watches the tasks of one socket. `observe` is the observer's."""
+class Watcher(Protocol):
+    """The part of the observer that is used."""
 
-    def __init__(
-        self, target: Target, connect: Callable[[str], TasksApi], observe: Callable[[FoundProcess], Awaitable[object]]
-    ) -> None:
+    async def observe(self, found: FoundProcess) -> object: ...
+    def lacks_names(self, container: str) -> bool:
+        """Return whether a process of this container is watched whose names are not known."""
+
+    async def name(self, container: str, names: Names) -> None:
+        """Note its names."""
+
+
+class ContainerdTasks:
+    """Watches the tasks of one socket."""
+
+    def __init__(self, target: Target, connect: Callable[[str], TasksApi], observer: Watcher) -> None:
         self.trouble = ""
         self._socket = target.where
         self._writer = whose.ANYBODY  # until it is known who owns the socket
         self._connect = connect
-        self._observe = observe
+        self._observer = observer
+        self._naming = Background()
+        self._names_at_once = asyncio.Semaphore(NAMES_AT_ONCE)
         self._looks = Aside(most_at_once=1)  # whoever asked for the watch has named the socket
         self._listed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -77,6 +94,7 @@ class ContainerdTasks:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        await self._naming.close()
 
     async def _forever(self) -> None:
         async with self._connect(self._socket) as api:
@@ -106,7 +124,7 @@ class ContainerdTasks:
     async def _hear(self, api: TasksApi) -> None:
         async with contextlib.aclosing(api.beginnings()) as tasks:
             async for task in tasks:
-                await self._look(task)
+                await self._look(task, api)
         raise NoAnswer("it has ended the connection")
 
     async def _list(self, api: TasksApi) -> None:
@@ -116,17 +134,31 @@ class ContainerdTasks:
             tasks = await api.tasks()
             self.trouble = ""
             for task in tasks:
-                await self._look(task)
+                await self._look(task, api)
             self._listed.set()
             rounds += 1
 
-    async def _look(self, task: LiveTask) -> None:
+    async def _look(self, task: LiveTask, api: TasksApi) -> None:
         with contextlib.suppress(OSError, TimedOut, Busy):  # it is made anew just now; what it was before is not asked
             self._writer = await self._looks.run(f"looking at {self._socket}", lambda: os.stat(self._socket).st_uid)
         found = foreign.task_found(self._socket, task.namespace, task.id, task.pid, self._writer)
         try:
-            await self._observe(found)
+            await self._observer.observe(found)
         except (NoSuchProcess, NotPermitted, BadRequest) as error:
             log.warning("a task that could not be watched", container=found.container, why=str(error))
         except ExitdError as error:
             self.trouble = str(error)
+        else:
+            if self._observer.lacks_names(found.container) and len(self._naming) < MOST_NAMING:
+                self._naming.spawn(self._name(found.container, task, api))
+
+    async def _name(self, container: str, task: LiveTask, api: TasksApi) -> None:
+        """Ask for the names once the task is watched, since it may end at any moment. What cannot be asked now is asked
+        when the tasks are listed the next time."""
+        try:
+            async with self._names_at_once:
+                names = await api.names(task.namespace, task.id) if self._observer.lacks_names(container) else None
+            if names is not None:
+                await self._observer.name(container, names)
+        except (NoAnswer, ExitdError) as error:
+            log.info("the names of a task are not known yet", container=container, why=str(error))

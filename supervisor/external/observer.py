@@ -21,11 +21,11 @@ from supervisor.engine.node import Storing
 from supervisor.external import observe
 from supervisor.external.observe import Sight
 from supervisor.external.watchlist import WatchList
-from supervisor.model import evidence, foreign, whose
+from supervisor.model import evidence, foreign, names, whose
 from supervisor.model.errors import Busy, NoSuchProcess, NotPermitted, StoreFailed
 from supervisor.model.evidence import Pending
-from supervisor.model.values import Process, Report, RunKey, Source, Unknown
-from supervisor.model.watched import FoundProcess, Observed, Target
+from supervisor.model.values import NO_NAMES, MemoryKills, Names, Process, Report, RunKey, Source, Unknown
+from supervisor.model.watched import FoundProcess, Kind, Observed, Target
 from supervisor.model.whose import Owners
 from supervisor.monitor import epoll, procfs
 from supervisor.monitor.kernellog import KnownKills
@@ -40,6 +40,7 @@ from supervisor.system.clock import Clock
 from supervisor.system.inotify import Inotify
 
 MOST_PROCESSES = 20_000
+NAMES_SECONDS = 2.0  # that a count waits for the names of a task, which its containerd is being asked
 POLL_SECONDS = 2.0  # v1's counters, which cannot be watched without writing to the cgroup
 ENDED_UNSEEN = "ended-before-watch"
 
@@ -62,6 +63,7 @@ class Eye:
     dropped: bool = False
     unwatched: bool = False  # the kernel had no watch for it: it is looked at now and then
     settled: asyncio.Event = field(default_factory=asyncio.Event)
+    named: asyncio.Event | None = None  # set once its names are known; None: nobody is to say them
     timer: asyncio.TimerHandle | None = None
 
 
@@ -108,6 +110,10 @@ class Observer:
         eye = self._eyes.get(process)
         return eye.target if eye is not None else ""
 
+    def living(self) -> tuple[Observed, ...]:
+        """Return all that are watched and whose end is not known."""
+        return tuple(eye.one for eye in self._eyes.values() if eye.one is not None and not eye.ending)
+
     async def load(self, targets: Collection[str]) -> None:
         """Continue with what the last exitd watched for these targets. Rows that an interrupted call has left for
         others are removed."""
@@ -132,6 +138,7 @@ class Observer:
             log.error("not watched any more", container=one.container, why=str(error))
             return
         eye = self._opened(Eye(sight, one.target, kills=one.kills_before, cgroup=one.cgroup))
+        self._await_names(eye, one.target, one.names)
         self._stored(eye, one)
         try:
             self._watch(eye)
@@ -154,6 +161,7 @@ class Observer:
             sight.close()
             raise Busy(f"{MOST_PROCESSES} processes are watched already; end a watch: exitctl watch --stop")
         eye = self._opened(Eye(sight, found.target))
+        self._await_names(eye, found.target, NO_NAMES)
         with contextlib.ExitStack() as stack:
             stack.callback(self._forget, eye)
             eye.cgroup = observe.cgroup_of(found.pid)
@@ -170,6 +178,46 @@ class Observer:
             stack.pop_all()
         self._stored(eye, one)
         return one
+
+    def _await_names(self, eye: Eye, where: str, known: Names) -> None:
+        """An engine with an interface of its own says what its containers are called, soon after they are watched."""
+        watch = self._watches.get(where)
+        if known == NO_NAMES and watch is not None and watch.target.kind is Kind.CONTAINERD:
+            eye.named = asyncio.Event()
+
+    def lacks_names(self, container: str) -> bool:
+        """Return whether a process of this container is watched whose names are not known."""
+        return any(eye.named is not None and not eye.named.is_set() for eye in self._of(container))
+
+    async def name(self, container: str, called: Names) -> None:
+        """Note what a watched container is called, for its memory kills and its end. Raises StoreFailed."""
+        for eye in self._of(container):
+            if eye.one is not None and eye.named is not None and not eye.named.is_set():
+                eye.one = replace(eye.one, names=called)
+                eye.named.set()
+                if not eye.ending and not eye.dropped:  # else its row goes with the end, which has the names
+                    watching, counted = tuple(codec.begun((), (eye.one,))), self._counted(eye, eye.one)
+                    await self._store.commit(Transaction(watching=watching, memory_kills=counted, ahead=True))
+
+    def _of(self, container: str) -> list[Eye]:
+        run = self._runs.get(container)
+        eye = self._by_key.get(RunKey(container, run)) if run is not None else None
+        return [eye] if eye is not None else []
+
+    def _counted(self, eye: Eye, one: Observed) -> tuple[MemoryKills, ...]:
+        """Return the memory kills that it has outlived, to be counted under its names; later, where these are not known
+        yet."""
+        kills = one.kills_outlived - one.kills_before
+        if not kills or (eye.named is not None and not eye.named.is_set()):
+            return ()
+        return (MemoryKills(one.key, kills, names.of_observed(one), self._clock.now_ns()),)
+
+    async def _names_known(self, eye: Eye) -> None:
+        """Return when they are, or will not be soon."""
+        if eye.named is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(NAMES_SECONDS):
+                    await eye.named.wait()
 
     async def missed(self, found: FoundProcess) -> None:
         """Report a process that began and ended before it could be looked at. Reported once, if its start time
@@ -302,6 +350,7 @@ class Observer:
 
     async def _end(self, eye: Eye, report: Report) -> None:
         await eye.settled.wait()
+        await self._names_known(eye)
         if eye.one is None or eye.dropped:
             return
         await self._surely(eye.one, report, await self._kills_of(eye.one, report, eye.kills))
@@ -334,7 +383,7 @@ class Observer:
         except AlreadyStored:  # by a commit that seemed to have failed
             numbered = await self._store.commit(Transaction(watching=statements), patient=True)
         self._events.publish(numbered)
-        log.info("exit", container=one.container, run=one.run, status=str(exit.status), source=exit.source)
+        log.info("exit", **names.logged(exit))
 
     def _forget(self, eye: Eye) -> None:
         self._let_go(eye)
@@ -381,11 +430,13 @@ class Observer:
         """If this cannot be stored now, the next look reports it."""
         if eye.one is None or kills <= eye.one.kills_outlived or eye.ending or eye.dropped:
             return
-        now = replace(eye.one, kills_outlived=kills)
-        event = foreign.oom_event(now, kills, self._clock.now_ns(), init=False)
+        now, now_ns = replace(eye.one, kills_outlived=kills), self._clock.now_ns()
+        event = foreign.oom_event(now, kills, now_ns, init=False)
+        counted = self._counted(eye, now)
         eye.one = now  # before the commit: an end that is seen meanwhile was not one of these kills
         with contextlib.suppress(StoreFailed):
-            change = Transaction(events=(event,), watching=tuple(codec.begun((), (now,))))
+            watching = tuple(codec.begun((), (now,)))
+            change = Transaction(events=(event,), watching=watching, memory_kills=counted)
             self._events.publish(await self._store.commit(change, patient=True))
 
 

@@ -86,6 +86,14 @@ class WatchDesk:
         """Return all watches, oldest first."""
         return [self._view(watch) for watch in sorted(self._watches.values(), key=lambda each: each.target.since_ns)]
 
+    def totals(self) -> tuple[tuple[str, str, int], ...]:
+        """Return target, kind and number of processes of each watch; of single processes together, without a target."""
+        watches = self._watches.values()
+        pids = sum(self._observer.count(each.target.where) for each in watches if each.target.kind is Kind.PID)
+        found = ((each.target.where, each.target.kind) for each in watches if each.target.kind is not Kind.PID)
+        rest = tuple((where, kind.value, self._observer.count(where)) for where, kind in found)
+        return (*rest, ("", Kind.PID.value, pids)) if pids else rest
+
     def last_seq(self) -> int:
         return self._observer.last_seq()
 

@@ -90,6 +90,7 @@ def exit_of(one: Observed, report: Report, kills: int) -> Exit:
         init=one.process,
         doubt=one.doubt,
         at_is_found=report.at_is_found,
+        names=one.names,
     )
 
 

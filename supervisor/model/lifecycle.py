@@ -21,6 +21,7 @@ from supervisor.model.restart import Backoff
 from supervisor.model.taskfacts import Tombstone
 from supervisor.model.values import (
     NEVER_STARTED,
+    NO_NAMES,
     START_UNCONFIRMED,
     Asked,
     BootTime,
@@ -29,6 +30,8 @@ from supervisor.model.values import (
     Event,
     Exit,
     HealthStatus,
+    MemoryKills,
+    Names,
     OnUnhealthy,
     Oom,
     Phase,
@@ -103,7 +106,7 @@ class EndAsked:
 class Ended:
     """The run has ended, as the evidence proves. `limit_bytes`: the container's memory limit, for the ledger.
     `sandbox_ended`: it lived in the pid namespace of its pod's pause process, which was ending. `left_behind`: the
-    number of processes in its cgroup that could not be killed."""
+    number of processes in its cgroup that could not be killed. `names`: under which the end is counted."""
 
     report: Report
     limit_bytes: int
@@ -111,16 +114,18 @@ class Ended:
     sandbox_ended: bool = False
     left_behind: int = 0
     run: int = 0  # whose end it is; 0: of the run that there is
+    names: Names = NO_NAMES
 
 
 @frozen
 class OomSeen:
     """`kills` processes of this run were killed for memory so far, and init has survived; if not `is_init_seen`, it is
-    not known whether it has."""
+    not known whether it has. `names`: under which they are counted."""
 
     run: int
     kills: int
     is_init_seen: bool = True
+    names: Names = NO_NAMES
 
 
 @frozen
@@ -259,6 +264,7 @@ class Step:
     retained: tuple[Retained, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
     ahead: bool = False
+    memory_kills: tuple[MemoryKills, ...] = ()  # of a run that goes on
 
 
 def born(container_id: str, spec: Spec, moment: Moment) -> Container:
@@ -294,9 +300,12 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _end_asked(c, asked, moment)
         case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, Ended(run=run) if run in (0, c.run):
             return _ended(c, happening, moment)
-        case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills, is_init_seen) if run == c.run and kills > c.oom_told:
+        case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills, is_init_seen, names) if (
+            run == c.run and kills > c.oom_told
+        ):
             told = _oom(c, moment, kills, "false" if is_init_seen else NOT_KNOWN)
-            return Step(replace(c, oom_told=kills), events=told)
+            counted = MemoryKills(RunKey(c.id, c.run), kills, names, moment.now_ns)
+            return Step(replace(c, oom_told=kills), events=told, memory_kills=(counted,))
         case Phase.RUNNING, HealthSeen(run, status, streak) if run == c.run and status is not c.health:
             told = events(c, moment, "health_status", health=status.value, failing_streak=str(streak))
             return Step(replace(c, health=status), events=told)
@@ -515,6 +524,7 @@ def _exit_of(c: Container, ended: Ended, report: Report, started_ns: int | None)
         init=report.init or c.init,
         at_is_found=report.at_is_found,
         left_behind=ended.left_behind,
+        names=ended.names,
     )
 
 

@@ -217,12 +217,30 @@ class Oom:
 
 
 @frozen
+class Names:
+    """What Kubernetes, or whoever else made a container through an engine, calls it. All empty: nobody has named it so.
+    A pod's own sandbox has a pod and no container."""
+
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    image: str = ""
+
+
+NO_NAMES = Names()
+
+
+@frozen
 class RunKey:
     """The key of every value about an exit. `exec_id` is empty for the container's init."""
 
     container: str
     run: int
     exec_id: str = ""
+
+    @property
+    def of_container(self) -> tuple[str, int]:
+        return self.container, self.run
 
 
 @frozen
@@ -260,6 +278,17 @@ class Exit:
     at_is_found: bool = False  # as in Report
     left_behind: int = 0  # processes in its cgroup that outlived init and half a second of SIGKILL
     doubt: str = ""  # for a process that was only watched: why this may be the end of another one
+    names: Names = NO_NAMES  # for a container that has such, and for none of its execs
+
+
+@frozen
+class MemoryKills:
+    """So many processes of a run have been killed for memory until now, in all."""
+
+    key: RunKey
+    kills: int
+    names: Names
+    at_ns: int  # CLOCK_REALTIME
 
 
 class Policy(StrEnum):
@@ -387,6 +416,7 @@ class Spec:
     shim_cgroup: str = ""  # below the cgroup hierarchies: where its shim and its relay belong; empty: where they are
     task: Task | None = None  # set if containerd created it
     security: Security = field(default_factory=Security)
+    names: Names = NO_NAMES  # of a task of containerd's, as its bundle has them; others are named by their pods
 
 
 class Phase(StrEnum):

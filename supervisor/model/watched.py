@@ -4,7 +4,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from shim.frozen import frozen
-from supervisor.model.values import By, Process, RunKey
+from supervisor.model.values import NO_NAMES, By, Names, Process, RunKey
 
 FOREIGN = "@"  # in the id of every container of another engine, and in no id of exitd's own
 
@@ -58,6 +58,7 @@ class Observed:
     kills_before: int = 0  # at the beginning of the watch
     kills_outlived: int = 0  # kills since then that the process has survived
     doubt: str = ""  # why it may be another process than its name says; empty: no doubt
+    names: Names = NO_NAMES  # of a task whose containerd has said them
 
     @property
     def key(self) -> RunKey:

@@ -34,6 +34,9 @@ class RunListener(Protocol):
     def memory_kills_seen(self, key: RunKey, kills: int) -> None:
         """Init has outlived so many memory kills in its cgroup. Perhaps more than once."""
 
+    def shim_seen(self, key: RunKey, *, lost: bool) -> None:
+        """The shim of a run or an exec has died before its time; or, not `lost`, another has taken its place."""
+
     def silence_seen(self, key: RunKey, silent: bool) -> None:
         """A foreign shim does not answer any more, or does again."""
 

@@ -152,6 +152,17 @@ def damaged_exit(key: RunKey, at_ns: int) -> Exit:
     return Exit(key, "", "", status, source, Reason.UNKNOWN, By(), Oom(), at_ns, None, None, at_is_found=True)
 
 
+def exit_in_row(row: tuple[Any, ...]) -> Exit:
+    """Decode a ledger row (container, run, exec, at_ns, body) as far as possible. Its key comes from the columns, since
+    pages are ordered by it."""
+    container, run, exec_id, at_ns, body = row
+    key = RunKey(container, run, exec_id)
+    try:
+        return exit_of(key, at_ns, body)
+    except BadRow:
+        return damaged_exit(key, at_ns)
+
+
 def damaged_event(seq: int, time_ns: int, why: str) -> Event:
     """Return the event that replaces one which cannot be read: its number is known to readers."""
     return Event("unreadable", "", "", "", time_ns, attributes=(("why", why),), seq=seq)

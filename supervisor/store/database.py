@@ -27,14 +27,16 @@ from supervisor.model.errors import StoreFailed
 from supervisor.model.execs import Exec
 from supervisor.model.taskfacts import TaskExec, Tombstone
 from supervisor.model.values import BootTime, Container, Event, Exit, Retained, RunKey, Unknown
-from supervisor.store import codec, schema, telling
+from supervisor.store import codec, counts, schema, telling
 from supervisor.store.codec import Damaged
+from supervisor.store.counts import Count
 from supervisor.store.groupcommit import Writer
 from supervisor.store.told import ToldEnd, changes
 from supervisor.store.transaction import AlreadyStored as AlreadyStored
 from supervisor.store.transaction import Transaction as Transaction
 from supervisor.store.transaction import apply
 from supervisor.system import threads
+from supervisor.system.histogram import Observed
 
 T = TypeVar("T")
 PAGE = 1000
@@ -54,6 +56,8 @@ class Keep:
     events_age_ns: int = 7 * DAY_NS
     exits: int = 100_000
     exits_age_ns: int = 90 * DAY_NS
+    series: int = 10_000  # counters of single containers, of each kind
+    series_age_ns: int = 7 * DAY_NS  # since the last time that one of them has counted
 
 
 class Store:
@@ -91,6 +95,10 @@ class Store:
     def flush_seconds(self) -> float:
         """How long the last flush to the disk took."""
         return self._writer.flush_seconds
+
+    def flushes(self) -> dict[str, Observed]:
+        """Return how long flushes took so far: the database's, and those of ends into the ring."""
+        return {"database": self._writer.flushes.now(), "ring": self._telling.writes.now()}
 
     def oldest_seq(self) -> int:
         """The number of the oldest stored event; last_seq() + 1 if there is none."""
@@ -284,7 +292,7 @@ class Store:
         order = "ORDER BY at_ns, container, run, exec LIMIT ?"
         only_told = [exit for exit in self._only_told(id) if _is_wanted(exit, since_ns, unknown, after)]
         found = await self._rows(f"SELECT {EXIT} FROM exits WHERE {' AND '.join(where)} {order}", *values, limit)
-        return telling.page(map(_exit, found), only_told, limit)
+        return telling.page(map(codec.exit_in_row, found), only_told, limit)
 
     async def exit_pages(
         self, since_ns: int | None = None, unknown: bool = False, id: str | None = None
@@ -301,14 +309,14 @@ class Store:
             return only_told[0]
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND run = ? AND exec = ?"
         found = await self._rows(query, container, run, exec_id)
-        return _exit(found[0]) if found else None
+        return codec.exit_in_row(found[0]) if found else None
 
     async def exec_exit(self, container: str, exec_id: str) -> Exit | None:
         """Return the stored end of this exec, in whichever run it was; None if there is none, or it is no longer
         kept."""
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND exec = ? ORDER BY run DESC LIMIT 1"
         found = await self._rows(query, container, exec_id)
-        return _exit(found[0]) if found else None
+        return codec.exit_in_row(found[0]) if found else None
 
     async def newest_exit(self, container: str) -> Exit | None:
         """Return the stored end of the newest run that has one; None if the ledger has no such container."""
@@ -316,7 +324,7 @@ class Store:
             return only_told[-1]
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND exec = '' ORDER BY run DESC LIMIT 1"
         found = await self._rows(query, container)
-        return _exit(found[0]) if found else None
+        return codec.exit_in_row(found[0]) if found else None
 
     async def retained(self, reference: str, since: BootTime) -> list[Retained]:
         """Return containers that removed themselves since then in this boot, newest first: those whose id begins with
@@ -355,18 +363,31 @@ class Store:
     def _events_only_told(self) -> list[Event]:
         return [event for end in self._telling.unstored() for event in end.events]
 
+    async def counts(self, *, named: bool = True) -> list[Count]:
+        """Return every counter; without those by name and reason, unless `named`. What the ledger has ever shown is
+        counted, and nothing else."""
+        return await self._within_reader(partial(telling.counted, self._telling.blocks(), named=named))
+
+    async def count(self, name: str, at_ns: int) -> None:
+        """Add one to a counter of its own, however long the disk takes. Raises StoreFailed."""
+        one = (Count(name, (), 1, at_ns),)
+        await self._writer.submit(lambda connection: counts.add(connection, one), lambda _: None, flush=False)
+
     async def compact(self, keep: Keep, now_ns: int) -> None:
         """Delete events and exits beyond `keep` and return the space to the file system, in steps that let commits
         pass.
 
         The newest event stays whatever its age, since it carries the numbering. Exits of existing containers stay, too:
         without them a late witness could report a run a second time. So do exits that can still be found by name. Exits
-        of execs are deleted: a container may have any number, and what has no row is not watched.
+        of execs are deleted: a container may have any number, and what has no row is not watched. Counters stay, except
+        for those of single containers (`counts.forget`).
         """
         while (await self._write(partial(_delete_events, keep, now_ns), self._note_oldest))[0]:
             pass
         while await self._write(partial(_delete_exits, keep, now_ns)) >= CHUNK:
             pass
+        series = partial(counts.forget, before_ns=now_ns - keep.series_age_ns, most=keep.series)
+        await self._write(series, flush=False)
         while await self._write(_give_back_pages):
             pass
 
@@ -393,7 +414,8 @@ class Store:
             dropped.result(limit_seconds)
 
     def _first_look(self) -> tuple[int, int]:
-        oldest, last = self._ask("SELECT min(seq), max(seq) FROM events", ())[0]
+        query = "SELECT min(seq), max(seq) FROM events"
+        oldest, last = self._ask(lambda connection: connection.execute(query).fetchone())
         return (1, 0) if last is None else (oldest, last)
 
     def _note_events(self, events: tuple[Event, ...]) -> None:
@@ -422,19 +444,22 @@ class Store:
             raise StoreFailed(text, file=str(self.path)) from error
 
     async def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        return await self._within_reader(lambda connection: connection.execute(query, values).fetchall())
+
+    async def _within_reader(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            future = asyncio.get_running_loop().run_in_executor(self._reading, self._ask, query, values)
+            future = asyncio.get_running_loop().run_in_executor(self._reading, self._ask, work)
         except RuntimeError as error:
             raise StoreFailed(f"{self.path}: closed", file=str(self.path)) from error
         return await self._within_limit(future)
 
-    def _ask(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """Query in the reading thread. Raises StoreFailed."""
+    def _ask(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do it in the reading thread. Raises StoreFailed."""
         try:
             if self._reader is None:
                 self._reader = schema.connect_for_reading(self.path, self._lock_seconds)
-                self._reader.text_factory = _text
-            return self._reader.execute(query, values).fetchall()
+                self._reader.text_factory = schema.lenient
+            return work(self._reader)
         except sqlite3.Error as error:
             self._drop_reader()
             raise StoreFailed(f"{self.path}: cannot be read ({schema.describe(error)})", file=str(self.path)) from error
@@ -451,21 +476,6 @@ class Store:
         except codec.BadRow as error:
             log.error("a stored row cannot be read and is passed over", file=str(self.path), why=str(error))
             return None
-
-
-def _text(data: bytes) -> str:
-    """Decode leniently: text that is not UTF-8 must not make its whole table unreadable."""
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _exit(row: tuple[Any, ...]) -> Exit:
-    """Decode a ledger row as far as possible. Its key comes from the columns, since pages are ordered by it."""
-    container, run, exec_id, at_ns, body = row
-    key = RunKey(container, run, exec_id)
-    try:
-        return codec.exit_of(key, at_ns, body)
-    except codec.BadRow:
-        return codec.damaged_exit(key, at_ns)
 
 
 def _event(row: tuple[Any, ...]) -> Event:

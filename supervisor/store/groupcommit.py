@@ -21,6 +21,7 @@ from shim.frozen import frozen
 from supervisor.model.errors import StoreFailed
 from supervisor.store import schema
 from supervisor.system import threads
+from supervisor.system.histogram import Histogram
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +56,7 @@ class Writer:
         """`connection`: the writing one, which is the writer's from now on. `room_bytes`: size of the log that is made
         before the first job, if the disk has much space."""
         self.flush_seconds = 0.0  # duration of the last COMMIT: log write and fsync
+        self.flushes = Histogram()  # of all of them
         self._flush_began = 0.0  # of the one in progress; 0: there is none
         self._path = path
         self._lock_seconds = lock_seconds
@@ -172,6 +174,7 @@ class Writer:
                 self._flush_began = 0.0
             if self._flushing:
                 self.flush_seconds = time.perf_counter() - begun
+                self.flushes.observe(self.flush_seconds)
         for job, outcome in zip(batch, outcomes, strict=True):
             if not isinstance(outcome, Exception):
                 job.stored(outcome)

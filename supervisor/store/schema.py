@@ -3,12 +3,14 @@
 import contextlib
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
 from shim.undo import undone_on_failure
 from supervisor.model.errors import CannotStart
+from supervisor.store import counts
 
 APPLICATION_ID = 0x65786974  # "exit", in the file's header: identifies exitd's file among SQLite databases
 
@@ -62,7 +64,13 @@ MIGRATIONS = (
     # The same tables. An exitd of schema 6 would drop a pod's limit of CPU time, whether a container has the groups
     # that its image gives its user, and whether its program had been seen executed when its start counted.
     "",
+    # The same tables. An exitd of schema 7 would not see the ends that are only in the ring beside the database, and
+    # would take a number without an event for a lost one.
+    "",
+    # Filled with what the ledger has: see FILLED. An exitd of schema 8 would store ends without counting them.
+    counts.TABLES,
 )
+FILLED: dict[int, Callable[[sqlite3.Connection], None]] = {9: counts.fill}  # by the version that it completes
 VERSION = len(MIGRATIONS)
 
 log = structlog.get_logger(__name__)
@@ -81,8 +89,9 @@ def open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
             _make_file(path)
         connection = connect(path, lock_seconds)
         with undone_on_failure(connection.close):
+            if version:
+                _put_aside(connection)
             _migrate(connection, version)
-            _put_aside(connection)
         return connection
     except sqlite3.Error as error:
         text = f"{path}: cannot be opened ({describe(error)}); {_next_step(error)}"
@@ -112,6 +121,11 @@ def connect_for_reading(path: Path, lock_seconds: float) -> sqlite3.Connection:
     """Return a connection that cannot write, not even by mistake. Raises sqlite3.Error."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
+
+
+def lenient(data: bytes) -> str:
+    """Decode a column's text: what is not UTF-8 must not make its whole table unreadable."""
+    return data.decode("utf-8", "surrogateescape")
 
 
 def describe(error: sqlite3.Error) -> str:
@@ -195,12 +209,20 @@ def _migrate(connection: sqlite3.Connection, version: int) -> None:
     if version == 0:
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        _at_once(connection, f"{script} PRAGMA user_version={number};")
+        _at_once(connection, f"{script} PRAGMA user_version={number};", FILLED.get(number))
 
 
-def _at_once(connection: sqlite3.Connection, script: str) -> None:
+def _at_once(
+    connection: sqlite3.Connection, script: str, fill: Callable[[sqlite3.Connection], None] | None = None
+) -> None:
+    """Do the script, and then `fill`, in one transaction. Raises sqlite3.Error."""
     try:
-        connection.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")
+        connection.executescript(f"BEGIN IMMEDIATE; {script}")
+        if fill is not None:
+            connection.text_factory = lenient
+            fill(connection)
+            connection.text_factory = str
+        connection.execute("COMMIT")
     except sqlite3.Error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

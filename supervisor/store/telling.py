@@ -16,10 +16,12 @@ import structlog
 
 from supervisor.model.errors import CannotStart
 from supervisor.model.values import Container, Event, Exit, RunKey
-from supervisor.store import codec, ring, told
+from supervisor.store import codec, counts, ring, told
+from supervisor.store.counts import Count
 from supervisor.store.ring import Ring, RingFull
 from supervisor.store.told import ToldEnd
 from supervisor.store.transaction import AlreadyStored, put_container, put_event, put_exit
+from supervisor.system.histogram import Histogram
 
 IDENTITY, MARK, FAILED = "ring-identity", "ring-mark", "ring-failed"  # in `meta`
 SLOW_SECONDS = 0.005  # of a flush, unless the configuration says otherwise
@@ -39,6 +41,7 @@ class Telling:
         self._ends: dict[RunKey, tuple[ToldEnd, Container, int]] = {}  # with its block; oldest first
         self._is_slow = False
         self.failed = 0  # the number of the block whose write failed; 0: none
+        self.writes = Histogram()  # of blocks into the ring
 
     def may_write(self, flushing_seconds: float) -> bool:
         """`flushing_seconds`: how long the writer's thread has been flushing by now."""
@@ -61,6 +64,7 @@ class Telling:
             self._ring = None
             return False
         self._is_slow = self._ring.seconds > self._slow_seconds()
+        self.writes.observe(self._ring.seconds)
         self._ends.update((end.key, (end, after, self._number)) for end, after in ends)
         return True
 
@@ -82,6 +86,10 @@ class Telling:
         self._is_slow = seconds > self._slow_seconds()
         if self._ring is not None:
             self._ring.free(number)
+
+    def blocks(self) -> tuple[tuple[Exit, int], ...]:
+        """Return the ends that are not stored, each with its block."""
+        return tuple((end.exit, block) for end, _, block in self._ends.values())
 
     @property
     def number(self) -> int:
@@ -210,6 +218,16 @@ def page(rows: Iterable[Exit], more: Iterable[Exit], limit: int) -> list[Exit]:
     """Return one page of the ledger from its rows and what is not among them yet."""
     found = {exit.key: exit for exit in (*more, *rows)}
     return sorted(found.values(), key=place)[:limit]
+
+
+def counted(unstored: Iterable[tuple[Exit, int]], connection: sqlite3.Connection, *, named: bool = True) -> list[Count]:
+    """Return all counters, with the ends that the database has not taken over yet. Raises sqlite3.Error."""
+    connection.execute("BEGIN")  # one view of it: an end may get there meanwhile
+    try:
+        mark = int(_meta(connection, MARK) or 0)
+        return counts.read(connection, [exit for exit, block in unstored if block > mark], named=named)
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def place(exit: Exit) -> tuple[int, str, int, str]:

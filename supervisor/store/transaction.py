@@ -6,8 +6,8 @@ from shim.frozen import frozen
 from supervisor.model.errors import NameTaken
 from supervisor.model.execs import Exec
 from supervisor.model.taskfacts import TaskExec, Tombstone
-from supervisor.model.values import Container, Event, Exit, Retained, RunKey
-from supervisor.store import codec
+from supervisor.model.values import Container, Event, Exit, MemoryKills, Retained, RunKey
+from supervisor.store import codec, counts
 
 DAMAGED = "damaged/"  # in `meta`, before a container's id: its unreadable row, as it was before it was replaced
 
@@ -43,6 +43,7 @@ class Transaction:
     watching: tuple[codec.Statement, ...] = ()  # of `codec`
     kept_aside: tuple[str, ...] = ()  # ids of containers whose rows are replaced: the old rows are kept
     ahead: bool = False
+    memory_kills: tuple[MemoryKills, ...] = ()  # of runs that go on; an end's are in its exit
 
 
 def apply(change: Transaction, connection: sqlite3.Connection) -> tuple[Event, ...]:
@@ -63,6 +64,8 @@ def apply(change: Transaction, connection: sqlite3.Connection) -> tuple[Event, .
         connection.execute("INSERT OR REPLACE INTO execs VALUES (?, ?, ?, ?)", codec.exec_row(each))
     for exit in change.exits:
         put_exit(connection, exit)
+    for kills in change.memory_kills:
+        counts.count_kills(connection, kills)
     for retained in change.retained:
         _put_retained(connection, retained)
     tasks = codec.statements(change.task_execs, change.ended_task_execs, change.tombstones)
@@ -88,10 +91,12 @@ def put_container(connection: sqlite3.Connection, container: Container) -> None:
 
 
 def put_exit(connection: sqlite3.Connection, exit: Exit) -> None:
+    """Raises AlreadyStored; then it is counted already, too."""
     try:
         connection.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", codec.exit_row(exit))
     except sqlite3.IntegrityError as error:
         raise AlreadyStored(exit) from error
+    counts.count_exit(connection, exit)
 
 
 def _put_retained(connection: sqlite3.Connection, one: Retained) -> None:

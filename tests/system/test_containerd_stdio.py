@@ -127,6 +127,9 @@ class Room:
     def memory_kills_seen(self, key: RunKey, kills: int) -> None:
         """Nothing is asked about them."""
 
+    def shim_seen(self, key: RunKey, *, lost: bool) -> None:
+        raise AssertionError(f"{key}: its shim lives")
+
     def silence_seen(self, key: RunKey, silent: bool) -> None:
         """exitd-shim has no such moments."""
 

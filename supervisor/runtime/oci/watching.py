@@ -69,7 +69,7 @@ class Watching:
             entry_is_coming=self._entry_is_coming,
             oom_kills=self.oom_kills,
             on_exit=self._exit_seen,
-            on_shim_lost=self.shim_lost,
+            on_shim_lost=self._shim_died,
             on_begin=self._begun,
             on_over=self._oom.end,
         )
@@ -229,6 +229,15 @@ class Watching:
         """Called by the reconcile loop: finds memory kills that no event reported."""
         await self._oom.look_at_all()
 
+    def _shim_died(self, key: RunKey) -> None:
+        """Called once for each shim."""
+        self._note_shim(key, lost=True)
+        self.shim_lost(key)
+
+    def _note_shim(self, key: RunKey, *, lost: bool) -> None:
+        if self._listener is not None:
+            self._listener.shim_seen(key, lost=lost)
+
     def shim_lost(self, key: RunKey) -> None:
         """Init goes on under the keeper; a replacement shim goes on with its output."""
         task = self._spawn(self._adopt(key))
@@ -258,13 +267,14 @@ class Watching:
         if watch.has_no_shim():
             watch.look()
             if not watch.reported and (watch.init_fd >= 0 or watch.is_unheld):
-                self.shim_lost(watch.key)
+                self._shim_died(watch.key)
 
     async def _adopt(self, key: RunKey) -> None:
         watch = self._watches.get(key)
         if watch is None or watch.reported:
             return
-        await self.shims.replace(watch)
+        if await self.shims.replace(watch) and not watch.closed:
+            self._note_shim(key, lost=False)
 
     async def drain(self, key: RunKey, path: str) -> None:
         """Let a replacement write what a killed shim has left in the pipes, after the end and before the keeper forgets

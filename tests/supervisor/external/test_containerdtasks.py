@@ -10,6 +10,7 @@ import pytest
 from supervisor.external import containerdtasks
 from supervisor.external.containerdtasks import ContainerdTasks, LiveTask, NoAnswer
 from supervisor.model.errors import Busy, NoSuchProcess
+from supervisor.model.values import NO_NAMES, Names
 from supervisor.model.watched import FoundProcess, Kind, Target
 
 TARGET = Target(Kind.CONTAINERD, "/c.sock")
@@ -24,6 +25,8 @@ class FakeContainerd:
         self.lists = 0
         self.events = asyncio.Queue[LiveTask | Exception | None]()
         self.open = 0
+        self.called: dict[str, Names | Exception] = {}
+        self.asked: list[tuple[str, str]] = []
 
     def __call__(self, socket: str) -> "FakeContainerd":
         assert socket == "/c.sock"
@@ -45,6 +48,13 @@ class FakeContainerd:
             raise found
         return found
 
+    async def names(self, namespace: str, id: str) -> Names:
+        self.asked.append((namespace, id))
+        found = self.called.get(id, NO_NAMES)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
     async def beginnings(self) -> AsyncGenerator[LiveTask, None]:
         while (item := await self.events.get()) is not None:
             if isinstance(item, Exception):
@@ -58,6 +68,7 @@ class Seen:
     def __init__(self) -> None:
         self.found: list[str] = []
         self.fails: dict[str, Exception] = {}
+        self.called: dict[str, Names] = {}
         self._news = asyncio.Event()
 
     async def observe(self, found: FoundProcess) -> None:
@@ -65,6 +76,19 @@ class Seen:
         self._news.set()
         if (error := self.fails.get(found.name)) is not None:
             raise error
+
+    def lacks_names(self, container: str) -> bool:
+        return container in self.found and container not in self.called
+
+    async def name(self, container: str, names: Names) -> None:
+        self.called[container] = names
+        self._news.set()
+
+    async def until_named(self, *containers: str) -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not set(containers) <= self.called.keys():
+                self._news.clear()
+                await self._news.wait()
 
     async def until(self, *containers: str) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -86,7 +110,7 @@ def task(id: str, namespace: str = "n") -> LiveTask:
 def test_what_is_listed_and_what_is_heard_of_is_observed() -> None:
     async def main() -> None:
         api, seen = FakeContainerd((task("a"), task("a", "m"))), Seen()
-        source = ContainerdTasks(TARGET, api, seen.observe)
+        source = ContainerdTasks(TARGET, api, seen)
         await source.begin()
         assert seen.found[:2] == ["a@/c.sock/n", "a@/c.sock/m"]
         await api.events.put(task("b"))
@@ -102,7 +126,7 @@ def test_what_is_listed_and_what_is_heard_of_is_observed() -> None:
 def test_a_connection_that_breaks_is_made_again_and_all_is_listed_anew(broken: Exception | None) -> None:
     async def main() -> None:
         api, seen = FakeContainerd((task("a"),)), Seen()
-        source = ContainerdTasks(TARGET, api, seen.observe)
+        source = ContainerdTasks(TARGET, api, seen)
         await source.begin()
         api.listed = [(task("since"),)]
         await api.events.put(broken)
@@ -117,7 +141,7 @@ def test_a_connection_that_breaks_is_made_again_and_all_is_listed_anew(broken: E
 def test_one_that_does_not_answer_is_told_and_asked_again() -> None:
     async def main() -> None:
         api, seen = FakeContainerd(NoAnswer("refused"), NoAnswer("refused"), (task("a"),)), Seen()
-        source = ContainerdTasks(TARGET, api, seen.observe)
+        source = ContainerdTasks(TARGET, api, seen)
         await source.begin()
         assert source.trouble == "containerd does not answer on /c.sock: refused"
         await seen.until("a@/c.sock/n")
@@ -132,7 +156,7 @@ def test_a_task_that_cannot_be_watched_costs_no_other(monkeypatch: pytest.Monkey
         monkeypatch.setattr(containerdtasks, "LIST_AFTER_SECONDS", (0.0, 1000.0))
         api, seen = FakeContainerd((task("gone"), task("full"), task("fine"))), Seen()
         seen.fails = {"gone": NoSuchProcess("gone"), "full": Busy("enough")}
-        source = ContainerdTasks(TARGET, api, seen.observe)
+        source = ContainerdTasks(TARGET, api, seen)
         await source.begin()
         assert "fine@/c.sock/n" in seen.found
         assert source.trouble == "enough"
@@ -148,9 +172,42 @@ def test_a_list_that_hangs_holds_the_beginning_up_for_a_while_only(monkeypatch: 
             return ()
 
     async def main() -> None:
-        source = ContainerdTasks(TARGET, Hanging(()), Seen().observe)
+        source = ContainerdTasks(TARGET, Hanging(()), Seen())
         await source.begin()
         await source.close()
 
     monkeypatch.setattr(containerdtasks, "FIRST_SECONDS", 0.01)
+    asyncio.run(main())
+
+
+def test_what_a_task_is_called_is_asked_once_after_it_is_watched() -> None:
+    async def main() -> None:
+        api, seen = FakeContainerd((task("a"), task("b"))), Seen()
+        api.called = {"a": Names("shop", "web-0", "app")}
+        source = ContainerdTasks(TARGET, api, seen)
+        await source.begin()
+        await seen.until_named("a@/c.sock/n", "b@/c.sock/n")
+        lists = api.lists
+        while api.lists < lists + 3:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        assert seen.called == {"a@/c.sock/n": Names("shop", "web-0", "app"), "b@/c.sock/n": NO_NAMES}
+        assert sorted(api.asked) == [("n", "a"), ("n", "b")]
+        await source.close()
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_asked_now_is_asked_with_the_next_list() -> None:
+    async def main() -> None:
+        api, seen = FakeContainerd((task("a"),)), Seen()
+        api.called = {"a": NoAnswer("busy")}
+        source = ContainerdTasks(TARGET, api, seen)
+        await source.begin()
+        while len(api.asked) < 3:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        assert not seen.called and source.trouble == ""
+        api.called = {"a": Names("shop")}
+        await seen.until_named("a@/c.sock/n")
+        await source.close()
+
     asyncio.run(main())

@@ -16,14 +16,15 @@ from supervisor.engine import node
 from supervisor.engine.node import Storing
 from supervisor.external import observer
 from supervisor.external.observer import ENDED_UNSEEN, Observer
-from supervisor.external.watchlist import WatchList
+from supervisor.external.watchlist import WatchEntry, WatchList
 from supervisor.model import foreign
 from supervisor.model.errors import Busy, StoreFailed
-from supervisor.model.values import Exited, Process, RunKey, Signaled, Unknown
-from supervisor.model.watched import FoundProcess, Observed
+from supervisor.model.values import NO_NAMES, Exited, Names, Process, RunKey, Signaled, Unknown
+from supervisor.model.watched import FoundProcess, Kind, Observed, Target
 from supervisor.monitor import epoll, probe
 from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.store.codec import begun
+from supervisor.store.counts import KILLS, Count
 from supervisor.store.database import Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system.inotify import Inotify
@@ -41,12 +42,14 @@ def found(process: "subprocess.Popen[bytes]", id: str = "web") -> FoundProcess:
 
 
 @contextlib.asynccontextmanager
-async def watching(store: Store, clock: FakeClock | None = None) -> AsyncIterator[Observer]:
-    clock = clock or FakeClock()
+async def watching(
+    store: Store, clock: FakeClock | None = None, watches: WatchList | None = None
+) -> AsyncIterator[Observer]:
+    clock, watches = clock or FakeClock(), watches if watches is not None else WatchList()
     events, watcher, changes = EventLog(store, clock), epoll.Monitor(), Inotify()
-    parts = (store, events, clock, Storing(print), watcher, changes, WatchList())
+    parts = (store, events, clock, Storing(print), watcher, changes, watches)
     made = Observer(*parts, zombie_readable=True, kernel=BY_PIDFD, owns=lambda process: False)
-    await made.load(TARGETS)
+    await made.load({*TARGETS, *watches})
     try:
         yield made
         await made.settled()
@@ -260,4 +263,98 @@ def test_what_could_not_be_watched_after_a_restart_is_looked_at_now_and_then(
             assert [exit.status for exit in await all_exits(store)] == [KILLED]
 
     monkeypatch.setattr(observer, "POLL_SECONDS", 0.01)
+    asyncio.run(main())
+
+
+# -- the names of tasks
+
+SOCKET = Target(Kind.CONTAINERD, "/c.sock")
+WEB = Names("shop", "web-0", "app")
+
+
+def task(process: "subprocess.Popen[bytes]") -> FoundProcess:
+    return foreign.task_found("/c.sock", "n", "web", process.pid)
+
+
+@contextlib.asynccontextmanager
+async def watching_tasks(store: Store) -> AsyncIterator[Observer]:
+    watches = WatchList()
+    watches[SOCKET.where] = WatchEntry(SOCKET)
+    async with watching(store, watches=watches) as made:
+        yield made
+
+
+def test_a_task_has_its_names_when_they_come_and_the_next_exitd_knows_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store:
+            with child() as process:
+                async with watching_tasks(store) as watched:
+                    one = await watched.observe(task(process))
+                    assert one is not None and watched.lacks_names(one.container)
+                    await watched.name(one.container, WEB)
+                    assert not watched.lacks_names(one.container)
+                async with watching_tasks(store) as watched:
+                    assert not watched.lacks_names(one.container)
+                    assert [each.names for each in watched.living()] == [WEB]
+                    kill_and_reap(process)
+                    await until(lambda: not len(watched))
+            assert [exit.names for exit in await all_exits(store)] == [WEB]
+
+    asyncio.run(main())
+
+
+def test_an_end_waits_for_the_names_that_are_on_their_way(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching_tasks(store) as watched:
+            with child() as process:
+                one = await watched.observe(task(process))
+                assert one is not None
+                kill_and_reap(process)
+                await until(lambda: not watched.living())
+                await watched.name(one.container, WEB)
+                await until(lambda: not len(watched))
+            assert [exit.names for exit in await all_exits(store)] == [WEB]
+            assert await store.load_all(Observed, "observed") == ()
+
+    asyncio.run(main())
+
+
+def test_names_that_do_not_come_hold_no_end_up_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "NAMES_SECONDS", 0.05)
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching_tasks(store) as watched:
+            with child() as process:
+                one = await watched.observe(task(process))
+                kill_and_reap(process)
+                await until(lambda: not len(watched))
+                assert one is not None
+                await watched.name(one.container, WEB)  # too late
+            assert [exit.names for exit in await all_exits(store)] == [NO_NAMES]
+
+    asyncio.run(main())
+
+
+def test_kills_that_a_task_has_outlived_are_counted_once_its_names_are_known(tmp_path: Path) -> None:
+    def kills(found: list[Count]) -> dict[tuple[str, ...], int]:
+        return {each.words: each.value for each in found if each.name == KILLS}
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching_tasks(store) as watched:
+            with child() as process:
+                one = await watched.observe(task(process))
+                assert one is not None
+                watched._outlived(one.key, one.kills_before + 2)
+                await until(lambda: watched.living()[0].kills_outlived == one.kills_before + 2)
+                assert kills(await store.counts()) == {}
+                await watched.name(one.container, WEB)
+                assert kills(await store.counts()) == {("shop", "web-0", "app"): 2}
+                watched._outlived(one.key, one.kills_before + 3)
+                await watched.settled()
+                assert kills(await store.counts()) == {("shop", "web-0", "app"): 3}
+                kill_and_reap(process)
+                await until(lambda: not len(watched))
+            (exit,) = await all_exits(store)
+            assert kills(await store.counts()) == {("shop", "web-0", "app"): max(3, exit.oom.kills)}
+
     asyncio.run(main())
