@@ -23,6 +23,7 @@ from shim import programs
 from shim.frozen import mutable
 from shim.names import STATE_PATH_LIMIT
 from supervisor import __version__
+from supervisor.api import sockets
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
 from supervisor.api.doors import ContainerDoors, DaemonDoors, ImageDoors, PodDoors, RecordDoors, methods_of
@@ -53,6 +54,8 @@ from supervisor.external.watchdesk import WatchDesk
 from supervisor.external.watchlist import WatchList, WatchSource
 from supervisor.images.facts import ImageLimits as ImageLimits
 from supervisor.images.store import Images
+from supervisor.metrics.serving import MetricsPages
+from supervisor.metrics.sources import Parts as MetricsParts
 from supervisor.model.errors import CannotStart, ExitdError
 from supervisor.model.restart import Backoff
 from supervisor.model.values import Container, Phase, Report, Source
@@ -271,7 +274,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             backoff=lambda: _backoff(settings.now().limits),
         )
         second_witness = KernelsCount(kernel_log, manager)
-        runs = Runs(node, Exits(node, second_witness))
+        exits = Exits(node, second_witness)
+        runs = Runs(node, exits)
         execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), ShimV2Execs(place, hub)), second_witness)
         stack.push_async_callback(node.close)
         images = await asyncio.to_thread(_open_images, settings)
@@ -294,13 +298,16 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         )
         reloads = Reloads(configuration, inotify)
         streams = StreamDesk(node, settings.state, services.execs.target, manager.orders)
-        watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
+        observer, watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
+        asked = (node, exits, keeper, observer, watches, lambda: settings.now().metrics)
+        metrics = MetricsPages(MetricsParts(*asked, partial(_why_not_ready, node, health)))
+        stack.push_async_callback(metrics.close)
         methods = methods_of(
             ContainerDoors(services.containers, services.pods, services.execs, streams),
             RecordDoors(services.containers, inotify),
-            DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel)),
+            DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel), metrics.text),
             PodDoors(services.pods),
             ImageDoors(desk),
             StreamDoors(streams),
@@ -312,6 +319,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         await _serve_api(stack, settings, node, methods, health, look_up, ttrpc=passed.get("ttrpc"))
         services.pod_keeper.look_at_all()
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
+        if where := settings.now().metrics.listen:
+            node.spawn(metrics.serve(where, sockets.admit_group))
         node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state))
         foundlings = Foundlings(runs, settings.state)
@@ -374,7 +383,7 @@ class KernelsCount(SecondWitness):
 
 def _watch_desk(
     node: Node, monitor: Monitor, inotify: Inotify, kernel_log: KernelLog, kernel: KernelWord, *, zombie_readable: bool
-) -> WatchDesk:
+) -> tuple[Observer, WatchDesk]:
     """What exitd watches and does not run."""
     watches = WatchList()
     observer = Observer(
@@ -388,13 +397,19 @@ def _watch_desk(
         Kind.CONTAINERD: lambda target: ContainerdTasks(target, _containerd, observer),
         Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
     }
-    return WatchDesk(observer, watches, node.store, node.clock, sources, kernel.trouble)
+    return observer, WatchDesk(observer, watches, node.store, node.clock, sources, kernel.trouble)
 
 
 def _containerd(socket: str) -> "Containerd":
     from supervisor.api.containerd import Containerd  # imports grpc, which a daemon that watches none does not await
 
     return Containerd(socket)
+
+
+def _why_not_ready(node: Node, health: HealthService) -> str:
+    if node.containers.recovering:
+        return f"{len(node.containers.recovering)} containers are still being looked up"
+    return "" if health.serving else "ends are known that cannot be stored"
 
 
 def _backoff(limits: Limits) -> Backoff:

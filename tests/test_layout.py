@@ -27,6 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "containerd": ("model", "system", "store", "ttrpc", "monitor", "runtime", "engine"),
     "external": ("model", "system", "store", "monitor", "runtime", "engine"),
     "api": ("model", "system", "store", "ttrpc", "streams", "runtime", "images", "external"),
+    "metrics": ("model", "system", "config", "store", "monitor", "engine", "external"),
     "daemon": (
         "model",
         "system",
@@ -39,6 +40,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "containerd",
         "external",
         "api",
+        "metrics",
     ),
     "compare": ("model", "monitor", "runtime", "api"),
     "__main__": ("model", "system", "config", "engine", "daemon"),

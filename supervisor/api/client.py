@@ -189,6 +189,11 @@ class Client:
         reply: pb.InfoReply = self._call("Info", pb.InfoRequest(), CALL_SECONDS)
         return reply
 
+    def metrics(self) -> str:
+        """Return the page that Prometheus reads."""
+        reply: pb.MetricsReply = self._call("Metrics", pb.MetricsRequest(), CALL_SECONDS)
+        return reply.text
+
     def exits(self, request: pb.ExitsRequest) -> Iterator[pb.Exit]:
         return (reply.exit for reply in self._stream("Exits", request, WORK_SECONDS))
 

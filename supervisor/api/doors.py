@@ -12,6 +12,7 @@ from supervisor.api import execrequests, replies, requests
 from supervisor.api.calls import Methods
 from supervisor.api.streams import Streams
 from supervisor.api.table import EXITD
+from supervisor.api.values import clean
 from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.values import By, Container, Exit, Spec
@@ -220,8 +221,10 @@ class RecordDoors:
 class DaemonDoors:
     """The daemon itself."""
 
-    def __init__(self, info: Callable[[], Info]) -> None:
+    def __init__(self, info: Callable[[], Info], metrics: Callable[[], Awaitable[str]]) -> None:
+        """`metrics`: the page of metrics as it is now."""
         self._info = info
+        self._metrics = metrics
 
     async def Version(self, request: pb.VersionRequest, by: By) -> pb.VersionReply:
         info = self._info()
@@ -229,6 +232,9 @@ class DaemonDoors:
 
     async def Info(self, request: pb.InfoRequest, by: By) -> pb.InfoReply:
         return replies.info_message(self._info())
+
+    async def Metrics(self, request: pb.MetricsRequest, by: By) -> pb.MetricsReply:
+        return pb.MetricsReply(text=clean(await self._metrics()))
 
 
 class PodDoors:

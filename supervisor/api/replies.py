@@ -15,12 +15,14 @@ from supervisor.model import parsing, restart
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.pods import PodState
 from supervisor.model.values import (
+    NO_NAMES,
     ROW_DAMAGED,
     By,
     Counters,
     Event,
     Exit,
     Exited,
+    Names,
     Pod,
     Process,
     Reason,
@@ -204,6 +206,13 @@ def exit_message(exit: Exit) -> pb.Exit:
         )
 
 
+def _names(names: Names) -> pb.Names | None:
+    if names == NO_NAMES:
+        return None
+    words = (clean(word) for word in (names.namespace, names.pod, names.container, names.image))
+    return pb.Names(**dict(zip(("namespace", "pod", "container", "image"), words, strict=True)))
+
+
 def _exit_message(exit: Exit) -> pb.Exit:
     message = pb.Exit(
         container_id=exit.key.container,
@@ -223,6 +232,7 @@ def _exit_message(exit: Exit) -> pb.Exit:
         at_is_found=exit.at_is_found,
         left_behind=exit.left_behind,
         unverified=clean(exit.doubt),
+        names=_names(exit.names),
     )
     match exit.status:
         case Exited(code):

@@ -1,4 +1,4 @@
-"""`metrics`: what the ledger and the list of containers show, as numbers for Prometheus.
+"""`metrics`: what the ledger and the list of containers show, and the counters of exitd, as numbers for Prometheus.
 
 Source: the text exposition format, version 0.0.4.
 """
@@ -12,20 +12,39 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.app import connect
 
 Labels = tuple[tuple[str, str], ...]
+HELP = "# HELP "
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @click.command()
 @click.pass_context
 def metrics(ctx: click.Context) -> int:
-    """Print exits, restarts and memory kills in Prometheus' text format.
+    """Print exits, restarts and memory kills in Prometheus' text format, and all that exitd shows over HTTP.
 
     For the textfile collector of node_exporter: print into a file beside the one it reads, and rename it.
     """
     client = connect(ctx)
+    page = client.metrics()
     shown = client.info(), client.list(all_of_them=True), client.exits(pb.ExitsRequest()), client.watches()
-    print(exposition(*shown), end="")
+    own = exposition(*shown)
+    print(without(page, families_in(own)) + own, end="")
     return 0
+
+
+def families_in(text: str) -> frozenset[str]:
+    """Return the names of the families in a text."""
+    return frozenset(line.split(" ", 3)[2] for line in text.split("\n") if line.startswith(HELP))
+
+
+def without(page: str, names: frozenset[str]) -> str:
+    """Return the families of a page that are not among these, each of which begins with its help."""
+    kept, keeps = [], True
+    for line in page.split("\n"):  # a name may have what else ends a line
+        if line.startswith(HELP):
+            keeps = line.split(" ", 3)[2] not in names
+        if keeps or not line:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def exposition(

@@ -10,6 +10,7 @@ from supervisor.cli import output, parse, spoken, story, table
 from supervisor.cli.app import connect, now_ns
 from supervisor.cli.shape import Document, ledger_document, time_text
 from supervisor.model.errors import ExitdError, NoSuchContainer
+from supervisor.model.values import Reason
 from supervisor.model.watched import FOREIGN
 
 LOG_LINES = 5
@@ -35,11 +36,20 @@ def why(ctx: click.Context, container: str) -> int:
 @click.command()
 @click.option("--since", metavar="TIME", help="Only exits since then: 10m (ago) or an RFC 3339 time.")
 @click.option("--unknown", is_flag=True, help="Only exits whose code is unknown.")
+@click.option("--reason", type=click.Choice([each.value for each in Reason]), help="Only exits for this reason.")
 @click.option("--id", "container", default="", metavar="ID", help="Only exits of this container.")
 @click.option("--no-trunc", is_flag=True, help="Print whole ids.")
 @output.option("table")
 @click.pass_context
-def exits(ctx: click.Context, since: str | None, unknown: bool, container: str, no_trunc: bool, format_: str) -> int:
+def exits(
+    ctx: click.Context,
+    since: str | None,
+    unknown: bool,
+    reason: str | None,
+    container: str,
+    no_trunc: bool,
+    format_: str,
+) -> int:
     """Show the ledger of exits, removed containers included."""
     wanted = output.format_of(format_)
     request = pb.ExitsRequest(
@@ -47,6 +57,7 @@ def exits(ctx: click.Context, since: str | None, unknown: bool, container: str, 
     )
     client = connect(ctx)
     found = _of(client, request) if container else client.exits(request)
+    found = (one for one in found if reason is None or one.reason == reason)
     if wanted.kind == "table":
         print(table.columns([HEADINGS, *(_row(exit_, whole=no_trunc) for exit_ in found)]), end="")
     else:

@@ -113,6 +113,10 @@ def ledger_document(exit_: pb.Exit) -> Document:
         "StartedAt": _time_or_null(exit_, "started_at"),
         "Decision": exit_.decision,
         "Rule": exit_.rule,
+        "PodNamespace": exit_.names.namespace,
+        "PodName": exit_.names.pod,
+        "ContainerName": exit_.names.container,
+        "Image": exit_.names.image,
         "Exit": exit_document(exit_),
     }
 

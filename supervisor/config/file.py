@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import cast
 
 from shim.patterns import LatePattern
-from supervisor.config import tomllines
+from supervisor.config import listen, tomllines
 from supervisor.config.settings import SHIM_V2, CgroupDriver, Given, KernelWitness, Values, shown_path
 from supervisor.config.tomllines import Path, Table
 from supervisor.model import parsing
@@ -100,6 +100,21 @@ def _size(least: int) -> Reader:
     return read
 
 
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise WrongValue("must be true or false")
+    return value
+
+
+def _place(value: object) -> str:
+    try:
+        if not isinstance(value, str):
+            raise ValueError("text")
+        return str(listen.parse(value)) if value else ""
+    except ValueError as error:
+        raise WrongValue(f"must be {listen.WANTED}") from error
+
+
 def _strings(what: str, pattern: str) -> Reader:
     def read(value: object) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(e, str) and re.fullmatch(pattern, e) for e in value):
@@ -136,6 +151,8 @@ KEYS: dict[str, Reader] = {
     "retention.exit_seconds": _number(0, 30 * 86400),
     "retention.series": _count(1, 100_000),
     "retention.series_days": _number(0.001, 36500),
+    "metrics.listen": _place,
+    "metrics.containers": _flag,
     "runtimes.*.path": _program,
     "runtimes.*.runtime_type": _runtime_type,
     "runtimes.*.options": _strings("arguments, each a string", _ANY),

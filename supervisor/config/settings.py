@@ -72,6 +72,14 @@ class Retention:
 
 
 @frozen
+class Metrics:
+    """What is shown to Prometheus, and where. See `listen`."""
+
+    listen: str = ""  # HOST:PORT of this machine alone, or unix:PATH; empty: nowhere
+    containers: bool = False  # with series for each container
+
+
+@frozen
 class RuntimeEntry:
     """A runtime by name. Without a path it is searched on PATH; with a runtime_type it is a shim v2 binary."""
 
@@ -98,6 +106,7 @@ class Config:
     log_max_files: int = 5  # kept when rotating, with the current one
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
+    metrics: Metrics = field(default_factory=Metrics)
     runtimes: tuple[RuntimeEntry, ...] = ()
 
     def runtime(self, name: str) -> RuntimeEntry:
@@ -133,13 +142,16 @@ class Given:
 
 Values = dict[Path, Given]
 
-TABLES = {"limits": Limits, "retention": Retention}
+TABLES = {"limits": Limits, "retention": Retention, "metrics": Metrics}
 PLAIN: tuple[Path, ...] = (  # everything but the runtimes
     *((each.name,) for each in fields(Config) if each.name not in (*TABLES, "runtimes")),
     *((table, each.name) for table, kind in TABLES.items() for each in fields(kind)),
 )
 FIXED = frozenset(  # cannot change while exitd runs
-    {("root",), ("state",), ("kernel_witness",), ("limits", "image_gib"), ("limits", "image_files")}
+    {
+        *(("root",), ("state",), ("kernel_witness",), ("limits", "image_gib"), ("limits", "image_files")),
+        ("metrics", "listen"),
+    }
 )
 
 
@@ -190,6 +202,7 @@ def config_of(values: Values) -> Config:
         **top,
         limits=Limits(**_part("limits", plain)),
         retention=Retention(**_part("retention", plain)),
+        metrics=Metrics(**_part("metrics", plain)),
         runtimes=tuple(_runtimes(values)),
     )
 
@@ -218,6 +231,8 @@ def _setting(path: Path, given: Given) -> Setting:
 def shown(value: object) -> str:
     if isinstance(value, tuple):
         return json.dumps(list(value), ensure_ascii=False)
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 

@@ -146,6 +146,10 @@ class FakeNode:
         self.note("info")
         return Info("0.1", "/r", "/s", "boot", "runc", "v2", (), len(self.containers), 0, 1, None, 0, 17, "tmpfs")
 
+    async def metrics(self) -> str:
+        self.note("metrics")
+        return "# HELP exitd_ready Ready.\n"
+
 
 async def until(condition: Callable[[], bool]) -> None:
     """Lets the loop turn until something that nobody announces is so. Its test has a limit."""

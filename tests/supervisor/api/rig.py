@@ -49,7 +49,7 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
     return methods_of(
         ContainerDoors(node, pods, FakeExecs(node), streams),
         RecordDoors(node, changes),
-        DaemonDoors(node.info),
+        DaemonDoors(node.info, node.metrics),
         PodDoors(pods),
         ImageDoors(FakeImages(node)),
         StreamDoors(streams),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli.metrics import exposition
+from supervisor.cli.metrics import exposition, families_in, without
 from tests.supervisor.cli.conftest import Exitctl
 from tests.supervisor.cli.fake_daemon import FakeDaemon
 
@@ -59,4 +59,11 @@ def test_it_is_printed_as_it_is_read_and_nothing_else(daemon: FakeDaemon, exitct
     daemon.answers.Watches = lambda _: pb.WatchesReply()
     said = exitctl("metrics")
     assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("# HELP exitd_exits ") and said.out.endswith("exitd_events 0\n")
+    assert said.out.startswith("# HELP exitd_ready Ready.\nexitd_ready 1\n# HELP exitd_exits ")
+    assert said.out.endswith("exitd_events 0\n")
+
+
+def test_what_both_the_daemon_and_the_command_have_is_printed_once() -> None:
+    page = '# HELP a A.\n# TYPE a gauge\na 1\n# HELP b B.\n# TYPE b gauge\nb{x="\u2028# HELP a"} 2\n'
+    assert without(page, families_in("# HELP a A.\na 3\n")) == page.partition("a 1\n")[2]
+    assert without(page, frozenset()) == page and without("", frozenset("a")) == ""

@@ -15,7 +15,7 @@ WIRE = Table(
     SandboxSecurity: namespace_options 1 NamespaceOption
     LinuxSandbox: cgroup_parent 1 string, security_context 2 SandboxSecurity
     PodMetadata: name 1 string, uid 2 string, namespace 3 string, attempt 4 uint32
-    PodConfig: metadata 1 PodMetadata, hostname 2 string, log_directory 3 string, linux 8 LinuxSandbox
+    PodConfig: metadata 1 PodMetadata, hostname 2 string, log_directory 3 string, labels 6 map, linux 8 LinuxSandbox
     ImageSpec: image 1 string
     Metadata: name 1 string, attempt 2 uint32
     KeyValue: key 1 string, value 2 string
@@ -24,7 +24,7 @@ WIRE = Table(
     ContainerSecurity: namespace_options 3 NamespaceOption
     LinuxContainer: resources 1 Resources, security_context 2 ContainerSecurity
         Config: metadata 1 Metadata, image 2 ImageSpec, command 3 *string, envs 6 *KeyValue, mounts 7 *Mount,
-        log_path 11 string, stdin 12 bool, tty 14 bool, linux 15 LinuxContainer
+        labels 9 map, log_path 11 string, stdin 12 bool, tty 14 bool, linux 15 LinuxContainer
     RunPodSandboxRequest: config 1 PodConfig, runtime_handler 2 string
     RunPodSandboxResponse: pod_sandbox_id 1 string
     StopPodSandboxRequest: pod_sandbox_id 1 string
