@@ -16,7 +16,7 @@ from supervisor.metrics.exposition import lines
 from supervisor.metrics.families import shown
 from supervisor.model.values import Exited, Names, Phase
 from supervisor.store import counts
-from tests.supervisor.metrics.test_families import EMPTY, container
+from tests.supervisor.metrics.test_families import EMPTY, container, grouped
 from tests.supervisor.stored import ended
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -34,7 +34,7 @@ def served() -> dict[str, set[str]]:
     exit = replace(ended("c1", at_ns=5, status=Exited(3)), names=Names("n", "p", "c", "i"))
     kills = counts.of_kills(counts.CONTAINER, exit.names, 1, 5)
     own = shown("c1", exit.names, "c", container(Phase.EXITED, exit=exit))
-    now = replace(EMPTY, counts=(*counts.of_exit(exit), *kills), containers=(own,), phases={"running": 1})
+    now = replace(EMPTY, counts=grouped((*counts.of_exit(exit), *kills)), containers=(own,), phases={"running": 1})
     now = replace(now, watches=(("/s", "containerd", 1),))
     found: dict[str, set[str]] = {}
     for family in families.families(now):

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import product
 
 from shim.frozen import frozen
 from supervisor.metrics.exposition import Family, Labels, Samples, text_of
 from supervisor.model import names
 from supervisor.model.status import fold
-from supervisor.model.values import LIVE, Container, Names, Reason, Source
+from supervisor.model.values import LIVE, Container, Exit, Names, Reason, Source
 from supervisor.store import counts
 from supervisor.store.counts import Count
 from supervisor.system.histogram import Observed
@@ -17,11 +16,14 @@ from supervisor.system.histogram import Observed
 
 @frozen
 class Shown:
-    """One container that exitd runs or watches, by the text of its labels. `names`: without the image."""
+    """One container that exitd runs or watches, by the text of its labels."""
 
     text: str
-    names: Names
+    place: str  # the same of its memory kills
     container: Container | None = None  # None: it is only watched
+
+
+ByName = Mapping[str, list[Count]]  # counters, by their name
 
 
 @frozen
@@ -32,7 +34,7 @@ class Snapshot:
     python: str
     started_seconds: float  # wall time of exitd's start
     is_ready: bool
-    counts: tuple[Count, ...] | None
+    counts: ByName | None
     is_fresh: bool  # they are the database's of this moment
     phases: Mapping[str, int]  # how many containers are in each
     watches: tuple[tuple[str, str, int], ...]  # target, kind, processes
@@ -91,10 +93,13 @@ CAUSES = (
 KINDS = tuple(product(("exited", "signaled", "unknown"), [each.value for each in Reason]))
 
 
-def _counters(found: Iterable[Count], containers: tuple[Shown, ...] | None) -> Iterator[Family]:
-    by_name: dict[str, list[Count]] = {}
-    for each in found:
-        by_name.setdefault(each.name, []).append(each)
+def add_by_name(found: dict[str, list[Count]], some: Iterable[Count]) -> None:
+    """Add some counters to those that are grouped already."""
+    for each in some:
+        found.setdefault(each.name, []).append(each)
+
+
+def _counters(by_name: ByName, containers: tuple[Shown, ...] | None) -> Iterator[Family]:
     stored = (each for each in by_name.get(counts.EXITS, ()) if len(each.words) == 6)
     ends = [(counts.ExitClass(*each.words), each.value) for each in stored]
     for what, name, text in EXITS:
@@ -116,30 +121,39 @@ def _counters(found: Iterable[Count], containers: tuple[Shown, ...] | None) -> I
     yield _counter("exitd_policy_restarts_total", text, {(): restarts})
     for key, name, text in SINGLE:
         yield _counter(name, text, {(): sum(each.value for each in by_name.get(key, ()))})
-    yield from _kills(by_name, {each.names for each in containers or ()})
+    yield from _kills(by_name, containers or ())
     if containers is not None:
         yield from _named(by_name.get(counts.NAMED, ()))
 
 
-def _kills(by_name: Mapping[str, list[Count]], present: set[Names]) -> Iterator[Family]:
+def _kills(by_name: ByName, present: tuple[Shown, ...]) -> Iterator[Family]:
     """`present`: whose counters are shown before there is anything to count."""
     of_node: dict[Labels, float] = {(("of", what),): 0 for what in (counts.CONTAINER, counts.WATCHED)}
     of_node |= {(("of", each.words[0]),): each.value for each in by_name.get(counts.NODE_KILLS, ()) if each.words}
     text = "Processes killed for memory, in exitd's own containers and in watched ones."
     yield _counter("exitd_node_oom_kills_total", text, of_node)
-    kills: dict[Labels, float] = {_place((each.namespace, each.pod, each.container)): 0 for each in present}
-    newest: dict[Labels, float] = {}
-    for each in by_name.get(counts.KILLS, ()):
-        if len(each.words) == 3:
-            kills[_place(each.words)] = each.value
-            newest[_place(each.words)] = each.at_ns / 1e9
-    yield _counter("exitd_oom_kills_total", "Processes killed for memory, by container.", kills)
+    kills = [each for each in by_name.get(counts.KILLS, ()) if len(each.words) == 3]
+    text = "Processes killed for memory, by container."
+    yield Family("exitd_oom_kills_total", "counter", text, _with_zeros(kills, present))
     text = "When a process of the container was last counted as killed for memory, as a Unix time."
-    yield _gauge("exitd_oom_last_kill_timestamp_seconds", text, newest.items())
+    newest = ((_place(each.words), each.at_ns / 1e9) for each in kills)
+    yield _gauge("exitd_oom_last_kill_timestamp_seconds", text, newest)
 
 
-def _place(words: tuple[str, ...]) -> Labels:
-    return tuple(zip(("namespace", "pod", "container"), words, strict=True))
+def _with_zeros(kills: list[Count], present: tuple[Shown, ...]) -> Iterator[tuple[str, float]]:
+    seen = set[str]()
+    for each in kills:
+        place = _place(each.words)
+        seen.add(place)
+        yield place, each.value
+    for one in present:
+        if one.place not in seen:
+            seen.add(one.place)
+            yield one.place, 0
+
+
+def _place(words: tuple[str, ...]) -> str:
+    return text_of(tuple(zip(("namespace", "pod", "container"), words, strict=True)))
 
 
 def _named(found: Iterable[Count]) -> Iterator[Family]:
@@ -178,23 +192,27 @@ def shown(id: str, known: Names, name: str, container: Container | None) -> Show
     watched."""
     words = (id, known.container or names.clean(name), known.namespace, known.pod, known.image)
     text = text_of(tuple(zip(("id", "name", "namespace", "pod", "image"), words, strict=True)))
-    return Shown(text, replace(known, image=""), container)
+    return Shown(text, _place((known.namespace, known.pod, known.container)), container)
 
 
 def _of_containers(found: tuple[Shown, ...]) -> Iterator[Family]:
-    own = tuple((each.text, each.container) for each in found if each.container is not None)
+    def own() -> Iterator[tuple[str, Container]]:
+        return ((each.text, each.container) for each in found if each.container is not None)
+
+    def ended() -> Iterator[tuple[str, Exit]]:
+        return ((labels, c.exit) for labels, c in own() if c.exit is not None)
+
     text = "Whether the container has a process, or is watched."
     running = ((each.text, int(each.container is None or each.container.phase in LIVE)) for each in found)
     yield _gauge("exitd_container_running", text, running)
     text = "The number of the container's current or newest run."
-    yield _gauge("exitd_container_run", text, ((labels, c.run) for labels, c in own))
+    yield _gauge("exitd_container_run", text, ((labels, c.run) for labels, c in own()))
     text = "Restarts by policy since a caller last started the container."
-    yield _gauge("exitd_container_restarts", text, ((labels, c.restart_count) for labels, c in own))
+    yield _gauge("exitd_container_restarts", text, ((labels, c.restart_count) for labels, c in own()))
     text = "The newest end as one number: the code, 128 and the signal, or 255 where it is unknown."
-    ended = tuple((labels, c.exit) for labels, c in own if c.exit is not None)
-    yield _gauge("exitd_container_last_exit_code", text, ((labels, fold(exit.status)) for labels, exit in ended))
+    yield _gauge("exitd_container_last_exit_code", text, ((labels, fold(exit.status)) for labels, exit in ended()))
     text = "When that was, as a Unix time."
-    times = ((labels, exit.at_ns / 1e9) for labels, exit in ended)
+    times = ((labels, exit.at_ns / 1e9) for labels, exit in ended())
     yield _gauge("exitd_container_last_exit_timestamp_seconds", text, times)
 
 

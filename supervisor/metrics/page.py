@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from supervisor.metrics import exposition
 from supervisor.metrics.families import Snapshot, families
 
-SLICE = 40  # samples made at once: some 0.2 ms
+SLICE = 40  # samples made at once: a fraction of a millisecond
 
 
 class Page:

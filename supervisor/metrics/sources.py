@@ -17,14 +17,15 @@ from supervisor.engine.node import Node
 from supervisor.external.observer import Observer
 from supervisor.external.watchdesk import WatchDesk
 from supervisor.metrics import families
-from supervisor.metrics.families import Shown, Snapshot
+from supervisor.metrics.families import ByName, Shown, Snapshot
 from supervisor.metrics.looplag import LoopLag
 from supervisor.model import names
 from supervisor.model.errors import StoreFailed
 from supervisor.monitor.keeper import Keeper
 from supervisor.store.counts import Count
 
-SLICE = 50  # containers looked at in one turn of the loop
+SLICE = 20  # containers looked at in one turn of the loop
+COUNTS_SLICE = 500  # counters
 COUNTS_SECONDS = 2.0  # that the database may take to be read
 
 log = structlog.get_logger(__name__)
@@ -50,7 +51,7 @@ class Sources:
         self.loop_lag = LoopLag()
         self._parts = parts
         self._started_seconds = time.time()
-        self._counts: tuple[Count, ...] | None = None  # as the database had them when it was read last
+        self._counts: ByName | None = None  # as the database had them when it was read last
         self._reading: asyncio.Task[bool] | None = None
 
     async def look(self) -> Snapshot:
@@ -91,10 +92,15 @@ class Sources:
 
     async def _read_counts(self, *, named: bool) -> bool:
         try:
-            self._counts = tuple(await self._parts.node.store.counts(named=named))
+            found = await self._parts.node.store.counts(named=named)
         except StoreFailed as error:
             log.warning("counters cannot be read", why=str(error))
             return False
+        by_name: dict[str, list[Count]] = {}
+        for first in range(0, len(found), COUNTS_SLICE):
+            families.add_by_name(by_name, found[first : first + COUNTS_SLICE])
+            await asyncio.sleep(0)
+        self._counts = by_name
         return True
 
     async def _containers(self, *, with_containers: bool) -> tuple[dict[str, int], tuple[Shown, ...]]:

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.supervisor.stored import ended
 
 SUPERVISOR = pathlib.Path(families.__file__).parents[1]
 NOTHING = Histogram().now()
-EMPTY = Snapshot("1.0", "3.11", 5.0, True, (), True, {}, (), 0, 0, False, {"seen": NOTHING}, {"ring": NOTHING}, NOTHING)
+EMPTY = Snapshot("1.0", "3.11", 5.0, True, {}, True, {}, (), 0, 0, False, {"seen": NOTHING}, {"ring": NOTHING}, NOTHING)
 Read = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -41,8 +42,14 @@ def counted(found: Read, name: str) -> dict[tuple[str, ...], float]:
     return {words: value for words, value in of(found, name).items() if value}
 
 
-def ends(*given: Any) -> tuple[Count, ...]:
-    return tuple(counts.merged(count for exit in given for count in counts.of_exit(exit)))
+def grouped(found: Iterable[Count]) -> dict[str, list[Count]]:
+    by_name: dict[str, list[Count]] = {}
+    families.add_by_name(by_name, found)
+    return by_name
+
+
+def ends(*given: Any) -> dict[str, list[Count]]:
+    return grouped(counts.merged(count for exit in given for count in counts.of_exit(exit)))
 
 
 def test_ends_are_shown_by_kind_and_reason_and_each_family_adds_up_to_the_same() -> None:
@@ -78,7 +85,7 @@ def test_counters_that_were_never_read_are_not_shown_as_zero() -> None:
 
 def test_memory_kills_are_shown_by_container_with_the_time_of_the_last() -> None:
     kills = counts.of_kills(counts.WATCHED, Names("shop", "web-0", "app", "img"), 3, 7 * 10**9)
-    found = read(replace(EMPTY, counts=kills))
+    found = read(replace(EMPTY, counts=grouped(kills)))
     assert of(found, "exitd_oom_kills_total") == {("app", "shop", "web-0"): 3}
     assert of(found, "exitd_oom_last_kill_timestamp_seconds") == {("app", "shop", "web-0"): 7}
     assert of(found, "exitd_node_oom_kills_total")[("watched",)] == 3
