@@ -9,7 +9,7 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # grpc reads it when it is importe
 import asyncio
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import click
 import structlog
@@ -21,7 +21,9 @@ from supervisor.config.settings import FLAG, CgroupDriver, Config, Given, Values
 from supervisor.daemon import check, claimed, complete_stdio, prepare_process, serve
 from supervisor.engine.operations import Settings
 from supervisor.model.errors import CannotStart, ExitdError
+from supervisor.system import journal
 from supervisor.system.inotify import Inotify
+from supervisor.system.journal import JournalLogger
 
 DEFAULTS = Config()
 
@@ -72,7 +74,12 @@ PATHS = ("root", "state")
     show_default=True,
     help="Start exitd-keeper if none runs, or leave that to the service manager.",
 )
-@click.option("--log-format", type=click.Choice(["json", "console"]), default=None, help="Default: console on a tty.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "console", "journald"]),
+    default=None,
+    help="Default: console on a tty, journald where stderr is the journal's, else json.",
+)
 @click.option("--debug", is_flag=True, help="Log every step with its effects.")
 @click.option("--reconcile-seconds", type=click.FloatRange(0.05, 86400), hidden=True)
 @click.option("--runtime-seconds", type=click.FloatRange(0.1, 3600), hidden=True)
@@ -83,7 +90,7 @@ def main(file: str | None, keeper: str, log_format: str | None, debug: bool, **f
     A flag overrides the configuration file, which is read again at SIGHUP and when it changes.
     """
     complete_stdio()
-    _set_up_logs(log_format or ("console" if sys.stderr.isatty() else "json"), debug=debug)
+    _set_up_logs(log_format or _usual_log_format(), debug=debug)
     try:
         configuration = Configuration(
             os.path.abspath(file or configfile.FILE), required=file is not None, given=_given(flags)
@@ -129,20 +136,32 @@ def _read(name: str, value: str | float) -> object:
         raise click.BadParameter(f"{error}, and is {value!r}", param_hint=f"--{name.replace('_', '-')}") from error
 
 
+def _usual_log_format() -> str:
+    if sys.stderr.isatty():
+        return "console"
+    return "journald" if journal.is_stderr() else "json"
+
+
 def _set_up_logs(form: str, *, debug: bool) -> None:
-    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    renderers: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
+    factory: Callable[..., object] = structlog.WriteLoggerFactory(file=sys.stderr)
     if form == "console":
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ)
+        colors = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        renderers = [structlog.dev.ConsoleRenderer(colors=colors)]
+    elif form == "journald":
+        renderers = []  # the journal's logger takes the entry as it is
+        the_journal = JournalLogger(sys.stderr.write)
+        factory = lambda *_: the_journal  # noqa: E731  (one for all modules)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             structlog.processors.format_exc_info,
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=factory,
         cache_logger_on_first_use=True,
     )
 
