@@ -321,6 +321,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
         if where := settings.now().metrics.listen:
             node.spawn(metrics.serve(where, sockets.admit_group))
+        node.spawn(keeper.greet())
         node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state))
         foundlings = Foundlings(runs, settings.state)

@@ -98,12 +98,13 @@ class ContainerdTasks:
 
     async def _forever(self) -> None:
         async with self._connect(self._socket) as api:
-            attempt = 0
+            attempt, said = 0, ""
             while True:
                 why = await self._until_broken(api)
                 attempt = 0 if not self.trouble else attempt + 1
-                self.trouble = f"containerd does not answer on {self._socket}: {why}"
-                log.warning("containerd does not answer", socket=self._socket, why=why)
+                if not attempt or why != said:
+                    log.warning("containerd does not answer, trying again until it does", socket=self._socket, why=why)
+                said, self.trouble = why, f"containerd does not answer on {self._socket}: {why}"
                 self._listed.set()
                 await asyncio.sleep(AGAIN_SECONDS[min(attempt, len(AGAIN_SECONDS) - 1)])
 

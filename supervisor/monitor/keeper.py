@@ -76,6 +76,11 @@ class Keeper:
     def connected(self) -> bool:
         return self._socket is not None
 
+    async def greet(self) -> None:
+        """Connect to the keeper that runs, so that it is known before it is needed. None is started for this."""
+        with contextlib.suppress(KeeperSilent, launch.KeeperRefused):
+            await self._open(may_start=False)
+
     async def ask(self, request: bytes, descriptors: Sequence[int] = ()) -> Answer:
         """Return the keeper's answer and the descriptors that came with it, which the caller closes. Raises
         KeeperSilent, or launch.KeeperRefused when the keeper refuses."""
@@ -207,7 +212,7 @@ class Keeper:
         self._on_lost = lambda: None
         self._drop("closing")
 
-    async def _open(self) -> None:
+    async def _open(self, *, may_start: bool = True) -> None:
         async with self._opening:
             if self._socket is not None:
                 return
@@ -216,7 +221,7 @@ class Keeper:
             if asyncio.get_running_loop().time() < self._rest_until:
                 raise KeeperSilent("it did not answer a moment ago")
             try:
-                self._attach(self._connect() or await self._start())
+                self._attach(self._connect() or await self._start(may_start=may_start and self._may_start))
             except OSError as error:
                 silent = KeeperSilent(f"{self.state}/{launch.SOCKET_NAME}: {error}")
                 silent.is_gone = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
@@ -249,10 +254,10 @@ class Keeper:
         except (FileNotFoundError, ConnectionRefusedError):
             return None
 
-    async def _start(self) -> socket.socket:
+    async def _start(self, *, may_start: bool) -> socket.socket:
         """Start a keeper. Its first process ends once it listens; exit status 4 means that another keeper was
         quicker."""
-        if not self._may_start:
+        if not may_start:
             raise FileNotFoundError("exitd-keeper is not running, and starting it is not this daemon's")
         status = await asyncio.to_thread(_run_to_its_background, [self.program, "--state", self.state])
         log.info("keeper started", state=self.state, status=status)

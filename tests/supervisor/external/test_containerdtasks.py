@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from structlog.testing import capture_logs
 
 from supervisor.external import containerdtasks
 from supervisor.external.containerdtasks import ContainerdTasks, LiveTask, NoAnswer
@@ -211,3 +212,20 @@ def test_what_cannot_be_asked_now_is_asked_with_the_next_list() -> None:
         await source.close()
 
     asyncio.run(main())
+
+
+def test_while_one_does_not_answer_the_log_says_so_once_for_each_reason() -> None:
+    async def main() -> None:
+        away = [NoAnswer("refused")] * 5 + [NoAnswer("hangs")] * 3
+        api, seen = FakeContainerd(*away, (task("a"),)), Seen()
+        source = ContainerdTasks(TARGET, api, seen)
+        await source.begin()
+        await seen.until("a@/c.sock/n")
+        await api.events.put(NoAnswer("refused"))
+        api.listed = [(task("b"),)]
+        await seen.until("b@/c.sock/n")
+        await source.close()
+
+    with capture_logs() as lines:
+        asyncio.run(main())
+    assert [line["why"] for line in lines if "does not answer" in line["event"]] == ["refused", "hangs", "refused"]

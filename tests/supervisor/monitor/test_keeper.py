@@ -488,3 +488,19 @@ def test_a_state_directory_that_cannot_be_read_is_an_unread_journal(
     assert k.entries() == ({}, [tmp_path])
     with pytest.raises(JournalUnread):
         k.entry("a", 1)
+
+
+def test_a_keeper_that_runs_is_known_before_it_is_needed_and_none_is_started_for_that(tmp_path: Path) -> None:
+    async def main(connected: bool) -> None:
+        k = Keeper(str(tmp_path), "/nonexistent/exitd-keeper", lambda: None)  # it may start one
+        await k.greet()
+        assert (k.connected, k.process is not None and k.process.pid == 77) == (connected, connected)
+        k.close()
+
+    with capture_logs() as lines:
+        asyncio.run(main(connected=False))
+    assert lines == []
+    server = Server(tmp_path, answers_ok)
+    asyncio.run(main(connected=True))
+    assert server.seen.empty()
+    server.close()
