@@ -80,9 +80,10 @@ from supervisor.runtime.oci.watching import Watching
 from supervisor.store.database import Store
 from supervisor.store.events import EventLog
 from supervisor.store.groupcommit import ROOM_BYTES
-from supervisor.system import systemd, threads
+from supervisor.system import systemd, threads, watchdog
 from supervisor.system.clock import SystemClock
 from supervisor.system.inotify import Inotify
+from supervisor.system.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from supervisor.api.containerd import Containerd
@@ -223,6 +224,7 @@ def check(settings: Settings) -> None:
 async def serve(settings: Settings, configuration: Configuration, inotify: Inotify) -> None:
     """Run the daemon, from opening the store to the last message. Containers outlive it."""
     passed = systemd.given(frozenset({"ttrpc"}))  # before the first child
+    watchdog_seconds = watchdog.limit_seconds()
     asyncio.get_running_loop().set_default_executor(threads.pool(threads.usual(), "exitd"))
     narrow_containers(settings.root)
     zombie, pidfd = probe.zombie(), probe.pidfd()
@@ -270,7 +272,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             events,
             manager,
             clock,
-            report_health=health.set,
+            report_health=partial(_report_health, health),
             backoff=lambda: _backoff(settings.now().limits),
         )
         second_witness = KernelsCount(kernel_log, manager)
@@ -317,6 +319,10 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         await adapter.serve(stack, parts, inotify)
         look_up = partial(recovery.look_up, runs, damaged)
         await _serve_api(stack, settings, node, methods, health, look_up, ttrpc=passed.get("ttrpc"))
+        if watchdog_seconds:
+            dog = Watchdog(watchdog_seconds, lambda: store.loop_flushing_seconds, lambda: _status(node))
+            stack.callback(dog.close)
+            dog.start()
         services.pod_keeper.look_at_all()
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
         if where := settings.now().metrics.listen:
@@ -352,8 +358,20 @@ async def _serve_api(
     look_up()  # calls about a container that comes late wait for its look-up; all others are answered meanwhile
     await api.start()
     stack.push_async_callback(api.stop, GRACE_SECONDS)
-    systemd.ready(f"{len(node.containers)} containers")
+    systemd.ready(_status(node))
     log.info("serving", address=api.path, containers=len(node.containers), recovering=len(node.containers.recovering))
+
+
+def _status(node: Node) -> str:
+    """One line for `systemctl status`."""
+    return f"{len(node.containers)} containers"
+
+
+def _report_health(health: HealthService, serving: bool) -> None:
+    """The line for the service manager is sent by a thread: one that does not read must hold up nobody."""
+    health.set(serving)
+    status = "serving" if serving else "not serving: a commit is refused or takes long, ends wait for the disk"
+    asyncio.get_running_loop().run_in_executor(None, systemd.notify, f"STATUS={status}")
 
 
 class KernelsCount(SecondWitness):

@@ -92,6 +92,11 @@ class Store:
         self._given = self._last
 
     @property
+    def loop_flushing_seconds(self) -> float:
+        """How long the event loop has been waiting in `tell` for the disk; 0 if it is not. For other threads."""
+        return self._telling.writing_seconds
+
+    @property
     def flush_seconds(self) -> float:
         """How long the last flush to the disk took."""
         return self._writer.flush_seconds

@@ -69,6 +69,7 @@ class Ring:
     def __init__(self, path: Path, identity: bytes) -> None:
         """Open the file, or make it, with all of its pages written. Raises OSError."""
         self.seconds = 0.0  # that the last write took
+        self._write_began = 0.0  # of the one in progress; 0: there is none
         self._identity = identity
         self._used: deque[tuple[int, int, int]] = deque()  # number, first page, pages: oldest first
         self._next_page = 0
@@ -93,13 +94,22 @@ class Ring:
         data = encode(self._identity, number, payload)
         pages = len(data) // PAGE_BYTES
         page = self._place_for(pages)
-        begun = time.perf_counter()
-        written = os.pwrite(self._fd, data, page * PAGE_BYTES)
+        self._write_began = begun = time.perf_counter()
+        try:
+            written = os.pwrite(self._fd, data, page * PAGE_BYTES)
+        finally:
+            self._write_began = 0.0
         self.seconds = time.perf_counter() - begun
         if written != len(data):
             raise OSError(f"{written} of {len(data)} bytes written")
         self._used.append((number, page, pages))
         self._next_page = page + pages
+
+    @property
+    def writing_seconds(self) -> float:
+        """How long the write in progress has taken so far; 0 without one. For other threads: the loop waits for it."""
+        began = self._write_began
+        return time.perf_counter() - began if began else 0.0
 
     def free(self, number: int) -> None:
         """The database has all blocks up to this number on the disk: their pages may be written again."""

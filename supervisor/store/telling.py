@@ -68,6 +68,12 @@ class Telling:
         self._ends.update((end.key, (end, after, self._number)) for end, after in ends)
         return True
 
+    @property
+    def writing_seconds(self) -> float:
+        """See Ring; for other threads."""
+        own = self._ring
+        return own.writing_seconds if own is not None else 0.0
+
     def unstored(self) -> tuple[ToldEnd, ...]:
         return tuple(end for end, _, _ in self._ends.values())
 
