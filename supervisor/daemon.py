@@ -26,7 +26,15 @@ from supervisor import __version__
 from supervisor.api import sockets
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
-from supervisor.api.doors import ContainerDoors, DaemonDoors, ImageDoors, PodDoors, RecordDoors, methods_of
+from supervisor.api.doors import (
+    ContainerDoors,
+    DaemonDoors,
+    ImageDoors,
+    PodDoors,
+    RecordDoors,
+    ShutdownDoors,
+    methods_of,
+)
 from supervisor.api.health import HealthService
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
@@ -286,6 +294,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         admission = Admission(node.containers, desk, settings.now)
         services = services_over(runs, manager, execs, admission, settings)
         stack.callback(services.prober.close)
+        stack.callback(services.shutdown.close)
         asides = adapter.Asides()
         task_execs = TaskExecs(node, services.execs, execs, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides)
@@ -314,6 +323,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             ImageDoors(desk),
             StreamDoors(streams),
             WatchDoors(watches),
+            ShutdownDoors(services.shutdown),
         )
         parts = adapter.AdapterParts(runs, manager, services, execs, task_execs, streams, settings.state, asides)
         await adapter.serve(stack, parts, inotify)

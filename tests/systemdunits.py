@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 from collections.abc import Iterable
 
@@ -16,3 +17,17 @@ def verified(directory: pathlib.Path, files: Iterable[pathlib.Path]) -> tuple[in
         timeout=60,
     )
     return done.returncode, [line for line in (done.stdout + done.stderr).splitlines() if "exitd" in line]
+
+
+def exposure(directory: pathlib.Path, file: pathlib.Path) -> float:
+    """What `systemd-analyze security` finds: 0 is nothing that a program could harm, 10 everything."""
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(file)],
+        env={**os.environ, "SYSTEMD_UNIT_PATH": f"{directory}:"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert found is not None, done
+    return float(found[1])

@@ -181,6 +181,12 @@ class Client:
         reply: pb.RemoveImageReply = self._call("RemoveImage", pb.RemoveImageRequest(word=word), WORK_SECONDS)
         return reply
 
+    def shut_down_node(self, limit_seconds: int) -> pb.ShutDownNodeReply:
+        """Stop all of exitd's own containers, because the host goes down."""
+        request = pb.ShutDownNodeRequest(limit_seconds=limit_seconds)
+        reply: pb.ShutDownNodeReply = self._call("ShutDownNode", request, limit_seconds + CALL_SECONDS)
+        return reply
+
     def version(self) -> pb.VersionReply:
         reply: pb.VersionReply = self._call("Version", pb.VersionRequest(), CALL_SECONDS)
         return reply

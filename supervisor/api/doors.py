@@ -16,7 +16,7 @@ from supervisor.api.values import clean
 from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.values import By, Container, Exit, Spec
-from supervisor.model.views import Info, PodView, View
+from supervisor.model.views import Info, PodView, StoppedForShutdown, View
 from supervisor.store import events
 from supervisor.streams import logs
 from supervisor.system.inotify import Inotify
@@ -97,6 +97,12 @@ class ImageCalls(Protocol):
         """Each with the ids of the containers that stand on it."""
 
     async def remove_image(self, word: str) -> RemovedImage: ...
+
+
+class ShutdownCalls(Protocol):
+    """The same for the end of the host."""
+
+    async def shut_down_node(self, limit_seconds: float) -> StoppedForShutdown: ...
 
 
 class ContainerDoors:
@@ -292,6 +298,17 @@ class ImageDoors:
         requests.refuse_nul(request)
         removed = await self._images.remove_image(request.word)
         return pb.RemoveImageReply(names=removed.names, ids=removed.ids)
+
+
+class ShutdownDoors:
+    """The end of the host."""
+
+    def __init__(self, shutdown: ShutdownCalls) -> None:
+        self._shutdown = shutdown
+
+    async def ShutDownNode(self, request: pb.ShutDownNodeRequest, by: By) -> pb.ShutDownNodeReply:
+        stopped = await self._shutdown.shut_down_node(requests.shutdown_limit_of(request))
+        return pb.ShutDownNodeReply(ended=stopped.ended, left=stopped.left)
 
 
 def methods_of(*groups: object) -> Methods:

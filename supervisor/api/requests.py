@@ -22,6 +22,7 @@ from supervisor.streams.logs import WantedLog
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
 MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms
 MAX_NUMBER = 2**63 - 1  # what the database and the OCI spec can hold
+MOST_SHUTDOWN_SECONDS = 600
 MOST_FOREIGN = 8192  # characters of the id of a container that others run: it has a path in it
 CONDITIONS = ("exited", "next-exit", "removed")
 _NETWORKS = ("", "none", "host", "pod")
@@ -216,6 +217,13 @@ def env_of(env: Sequence[str]) -> tuple[str, ...]:
             raise bad("env", text, "KEY=VALUE")
     within("env", bounds.size_of(env), bounds.MOST_WORDS_BYTES)
     return tuple(env)
+
+
+def shutdown_limit_of(message: pb.ShutDownNodeRequest) -> int:
+    """Raises BadRequest also for a limit that is not set: an empty request stops nothing."""
+    if not 1 <= message.limit_seconds <= MOST_SHUTDOWN_SECONDS:
+        raise bad("limit_seconds", str(message.limit_seconds), f"1 to {MOST_SHUTDOWN_SECONDS}")
+    return message.limit_seconds
 
 
 def _runtime(text: str) -> str:

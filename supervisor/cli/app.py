@@ -50,6 +50,7 @@ COMMANDS = {
     "logs": ("watch", "Show what a container wrote"),
     "why": ("past", "Explain how and why a container ended"),
     "exits": ("past", "Show the ledger of exits, removed containers included"),
+    "node-shutdown": ("shutdown", "Stop exitd's own containers because the host goes down"),
     "compare": ("compare", "Compare the ways to run pods on this machine by measuring them"),
     "metrics": ("metrics", "Print exits, restarts and memory kills for Prometheus"),
     "doctor": ("doctor", "Check this machine, with the cure for what is wrong"),
@@ -76,7 +77,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"supervisor.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

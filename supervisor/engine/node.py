@@ -148,6 +148,7 @@ class Node:
         self.backoff = backoff
         self.others = Participants()
         self.closing = False
+        self.going_down = False  # the host is: see `nodeshutdown.py`
         self._turns: dict[str, asyncio.Lock] = {}
         self._told: dict[str, asyncio.Event] = {}  # ends that only the ring has, by container; set once they are stored
         self._after_ends: list[tuple[str, lifecycle.Effect]] = []
@@ -406,7 +407,14 @@ class Node:
 
     async def _due(self, container_id: str) -> None:
         self._timers.pop(container_id, None)
-        await self.others.due(container_id)
+        if not self.going_down:
+            await self.others.due(container_id)
+
+    def arm_again(self) -> None:
+        """Arm the timers of all planned restarts, after a time in which none was acted on."""
+        for container in self.containers.values():
+            if container.phase is Phase.RESTARTING and container.clean and container.restart_at is not None:
+                self._arm(container.id, container.restart_at)
 
     def is_ending(self, container: Container) -> bool:
         """Its run has ended, whether or not that is stored, or is about to."""

@@ -20,7 +20,7 @@ from supervisor.engine.node import GONE_SECONDS
 from supervisor.engine.runs import Runs
 from supervisor.engine.views import Views
 from supervisor.model import filters, lifecycle, pods
-from supervisor.model.errors import ExitdError, NoSuchContainer, TimedOut, WrongState
+from supervisor.model.errors import ExitdError, NoSuchContainer, ShuttingDown, TimedOut, WrongState
 from supervisor.model.pods import PodState
 from supervisor.model.values import LIVE, Asked, By, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
 from supervisor.model.views import View
@@ -70,6 +70,7 @@ class Operations:
         container_id = secrets.token_hex(32)
         await room.wait_for(room.FOR_ONE, f"the container {spec.name or container_id[:12]}")
         spec = await self._admission.admit(spec, container_id)
+        self._refuse_going_down(spec)
         try:
             container = await self._node.add(spec, container_id)
         except ExitdError:
@@ -88,10 +89,16 @@ class Operations:
         container = await self._containers.find(id)
         if container.phase in (Phase.RUNNING, Phase.PAUSED):
             return container
+        self._refuse_going_down(container.spec)
         if container.phase in (Phase.EXITED, Phase.RESTARTING):
             await self._again(container, by)
         await self._runs.launch(container.id)
         return self._containers.get(container.id, container)
+
+    def _refuse_going_down(self, spec: Spec) -> None:
+        """Raises ShuttingDown. What becomes of its tasks is containerd's decision."""
+        if self._node.going_down and spec.task is None:
+            raise ShuttingDown(f"{spec.name or 'the container'} is not begun: the host is going down")
 
     async def _again(self, container: Container, by: By) -> None:
         if container.spec.task is not None:

@@ -67,7 +67,9 @@ class PodKeeper(Participant):
 
     def _look(self, pod_id: str) -> None:
         pause = self._node.containers.get(pod_id)
-        if pause is None or pause.spec.pod is None or pod_id in self._node.containers.recovering or self._node.closing:
+        if pause is None or pause.spec.pod is None or pod_id in self._node.containers.recovering:
+            return
+        if self._node.closing or self._node.going_down:
             return
         for duty, container in pods.duties(pause, self._node.containers.members(pod_id)):
             if container.id not in self._at and container.id not in self._node.containers.recovering:

@@ -7,6 +7,7 @@ from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.health_checks import Prober, Probing
 from supervisor.engine.ledger import Ledger
+from supervisor.engine.nodeshutdown import NodeShutdown
 from supervisor.engine.operations import Operations, Settings
 from supervisor.engine.pods import PodKeeper, PodOperations
 from supervisor.engine.runs import Runs
@@ -16,7 +17,8 @@ from supervisor.runtime.managers import ContainerRuntimes
 
 @frozen
 class EngineServices:
-    """One of each. `prober` and `pod_keeper` are participants, to be joined to the node; `prober` is to be closed."""
+    """One of each. `prober` and `pod_keeper` are participants, to be joined to the node; `prober` and `shutdown` are to
+    be closed."""
 
     ending: Ending
     prober: Prober
@@ -24,6 +26,7 @@ class EngineServices:
     pods: PodOperations
     execs: ExecOperations
     pod_keeper: PodKeeper
+    shutdown: NodeShutdown
 
 
 def services_over(
@@ -36,11 +39,13 @@ def services_over(
     views = Views(node, manager, execs, settings.root, settings.state)
     ledger = Ledger(node.store, node.clock, lambda: settings.now().retention)
     containers = Operations(runs, manager, admission, ending, prober, views, ledger)
+    pod_keeper = PodKeeper(node, containers, ending)
     return EngineServices(
         ending,
         prober,
         containers,
         PodOperations(runs, containers, views, ledger),
         ExecOperations(node.containers, node.store, execs, ledger),
-        PodKeeper(node, containers, ending),
+        pod_keeper,
+        NodeShutdown(node, ending, pod_keeper.look_at_all),
     )

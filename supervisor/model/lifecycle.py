@@ -462,6 +462,8 @@ def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[re
         return restart.no_more(c), None  # there is nothing to join; the next sandbox brings it back
     if rebooted:
         return restart.after_reboot(c, moment.boot, moment.backoff), None
+    if exit_.reason is Reason.NODE_SHUTDOWN:
+        return restart.no_more(c), None  # the next boot takes its policy up again
     if c.started_ns is None and not c.restart_count:
         return restart.no_more(c), None
     ran_ns = None if c.started_boot_ns is None else moment.boot.ns - c.started_boot_ns

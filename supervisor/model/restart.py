@@ -15,6 +15,9 @@ A restart by a rule neither takes a retry from on-failure:n nor gives one back.
 Before both stands a health check: one that says `restart` restarts what it has ended, and what one that says `stop`
 has ended counts as stopped by a user.
 
+The node's shutdown ends a run as its reboot does: nothing follows before the next boot, and then policy and rules see
+an unknown end, whatever number the program has left.
+
 An unknown end counts as a failure, and fits no rule. The delay before the next run is 100 ms, doubled at each restart
 up to 60 s, and 100 ms again after a run of 10 s or longer (docker's numbers; the last two can be set). That long run
 does not give on-failure:n its retries back (as in docker); a start by the user does: it clears `failures` and
@@ -194,6 +197,8 @@ def wants_revival(container: Container) -> bool:
     if last.reason is Reason.PAUSE_EXIT:
         always = container.spec.restart.policy in (Policy.ALWAYS, Policy.UNLESS_STOPPED)
         return always or (container.spec.restart.policy is Policy.ON_FAILURE and _failed(last.status))
+    if last.reason is Reason.NODE_SHUTDOWN:
+        return _wants(container, Unknown(REBOOTED))
     if last.reason is Reason.HEALTH and _restarts_by_health(container):
         return True
     return _wants(container, last.status)
@@ -238,7 +243,10 @@ def _status_over_reboot(container: Container) -> ExitStatus | None:
     """Return how the newest run ended; None for a container that was never started, which a reboot does not start."""
     if container.phase in LIVE and container.phase is not Phase.CREATED:
         return Unknown(REBOOTED)
-    return container.exit.status if container.exit is not None else None
+    last = container.exit
+    if last is not None and last.reason is Reason.NODE_SHUTDOWN and last.key.run == container.run:
+        return Unknown(REBOOTED) if last.started_ns is not None else None
+    return last.status if last is not None else None
 
 
 def _retries(number: str) -> int:

@@ -62,3 +62,11 @@ class Info:
     state_file_system: str
     settings: tuple[tuple[str, str], ...] = ()
     configuration: tuple[Setting, ...] = ()
+
+
+@frozen
+class StoppedForShutdown:
+    """Ids of the containers that have ended, and of those that had not when the limit had passed."""
+
+    ended: tuple[str, ...]
+    left: tuple[str, ...]

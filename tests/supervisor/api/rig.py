@@ -16,13 +16,22 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import health, rpc
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
-from supervisor.api.doors import ContainerDoors, DaemonDoors, ImageDoors, PodDoors, RecordDoors, methods_of
+from supervisor.api.doors import (
+    ContainerDoors,
+    DaemonDoors,
+    ImageDoors,
+    PodDoors,
+    RecordDoors,
+    ShutdownDoors,
+    methods_of,
+)
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
 from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
+from tests.supervisor.api.fake_shutdown import FakeShutdown
 from tests.supervisor.api.fake_stores import FakeImages, FakePods
 from tests.supervisor.api.fake_streams import FakeStreams
 from tests.supervisor.api.fake_watches import FakeWatches
@@ -54,6 +63,7 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
         ImageDoors(FakeImages(node)),
         StreamDoors(streams),
         WatchDoors(FakeWatches(node)),
+        ShutdownDoors(FakeShutdown(node)),
     )
 
 

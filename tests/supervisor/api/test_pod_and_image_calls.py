@@ -72,3 +72,15 @@ def test_what_cannot_be_a_pod_is_refused_by_field(tmp_path: Path) -> None:
             assert field in str(error), field
 
     run(tmp_path, test)
+
+
+def test_the_host_goes_down_with_a_limit_and_without_one_nothing_is_stopped(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        for limit in (0, 601):
+            error = await refused(rig.exitd.ShutDownNode(pb.ShutDownNodeRequest(limit_seconds=limit)))
+            assert "limit_seconds" in str(error)
+        assert rig.node.asked == []
+        reply = await rig.exitd.ShutDownNode(pb.ShutDownNodeRequest(limit_seconds=30))
+        assert (list(reply.ended), list(reply.left), rig.node.asked) == (["c1"], ["c2"], [("shut_down_node", 30)])
+
+    run(tmp_path, test)

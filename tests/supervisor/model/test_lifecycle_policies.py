@@ -8,7 +8,7 @@ from supervisor.model import lifecycle as life
 from supervisor.model import restart
 from supervisor.model.errors import WrongState
 from supervisor.model.restart import Backoff
-from supervisor.model.values import Container, Exited, ExitStatus, Oom, Phase, Reason, Signaled, Unknown
+from supervisor.model.values import By, Container, Exited, ExitStatus, Oom, Phase, Reason, Signaled, Unknown
 from tests.supervisor.happenings import KILLED, MS, SECOND, USER, after, asked, container, ended, moment
 
 
@@ -138,3 +138,31 @@ def test_a_signal_stops_for_good_if_it_is_sigkill_or_the_containers_own() -> Non
     spec = replace(container().spec, stop_signal=10)
     assert [number for number in range(1, 65) if life.stops(spec, number)] == [9, 10]
     assert not life.stops(spec, int(Signaled(15).signal))
+
+
+SHUTDOWN = asked(Reason.NODE_SHUTDOWN, 15, By(policy="node-shutdown"))
+
+
+def test_what_ends_with_the_node_rests_for_this_boot_and_comes_back_in_the_next_one() -> None:
+    """Also by a rule, and though it had used up its retries' delay: nothing is restarted while the host goes down."""
+    c = after(ruled("exit in 143 => restart", policy="always"), SHUTDOWN)
+    step = life.step(c, ended(Signaled(15)), moment())
+    assert step.container is not None and step.container.phase is Phase.EXITED
+    assert (step.exits[0].reason, step.exits[0].decision, step.exits[0].rule) == (Reason.NODE_SHUTDOWN, "ended", "")
+    rested = after(step.container, life.Cleaned())
+    back = after(rested, life.Rebooted(), at=moment(5, "next boot"))
+    assert back.phase is Phase.RESTARTING and not back.stopped_by_user
+
+
+def test_what_a_power_cut_ended_in_the_middle_of_a_shutdown_comes_back_too() -> None:
+    c = after(container(policy="unless-stopped"), SHUTDOWN)
+    step = life.step(c, ended(Unknown("host-rebooted"), rebooted=True), moment(5, "next boot"))
+    assert step.container is not None and step.container.phase is Phase.RESTARTING
+    assert (step.exits[0].status, step.exits[0].reason) == (Unknown("host-rebooted"), Reason.NODE_SHUTDOWN)
+
+
+def test_what_a_user_had_stopped_before_is_not_the_shutdowns() -> None:
+    c = after(container(policy="unless-stopped"), asked(Reason.STOP, 15), SHUTDOWN)
+    ended_ = after(c, ended(Signaled(15)), life.Cleaned())
+    assert ended_.exit is not None and ended_.exit.reason is Reason.STOP
+    assert after(ended_, life.Rebooted(), at=moment(5, "next boot")).phase is Phase.EXITED

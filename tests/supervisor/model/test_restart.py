@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -269,3 +271,35 @@ def test_over_any_series_of_runs_the_delay_stays_between_its_bounds_and_retries_
         container = make(policy, failures=decision.failures, delay_ns=decision.delay_ns)
     if policy == "on-failure:4":
         assert restarts <= 4
+
+
+def shut_down(policy: str, status: ExitStatus = Exited(0), *, started_ns: int | None = 4) -> Container:  # noqa: B008
+    """Ended because the node went down, and at rest since."""
+    ended = make(policy, phase=Phase.EXITED, last=status)
+    assert ended.exit is not None
+    exit = replace(ended.exit, reason=Reason.NODE_SHUTDOWN, started_ns=started_ns)
+    return replace(ended, exit=exit)
+
+
+@pytest.mark.parametrize(
+    ("policy", "restarts"), [("no", False), ("always", True), ("unless-stopped", True), ("on-failure", True)]
+)
+@pytest.mark.parametrize("status", [Exited(0), Signaled(15), LOST])
+def test_after_a_shutdown_of_the_node_the_policy_takes_up_as_after_a_power_cut(
+    policy: str, restarts: bool, status: ExitStatus
+) -> None:
+    """Whatever number the program has left: nobody knows what it would have done by itself."""
+    assert isinstance(restart.after_reboot(shut_down(policy, status), NOW), RestartAt) is restarts
+    assert restart.wants_revival(shut_down(policy, status)) is restarts
+
+
+def test_what_was_never_started_is_not_started_by_the_boot_after_a_shutdown() -> None:
+    assert restart.after_reboot(shut_down("always", LOST, started_ns=None), NOW) == RunEnded()
+
+
+def test_a_rule_by_exit_code_does_not_speak_of_an_end_by_the_nodes_shutdown() -> None:
+    container = shut_down("always", Exited(42))
+    container = replace(
+        container, spec=replace(container.spec, restart_rules=restart.parse_rules(["exit in 42 => no"]))
+    )
+    assert isinstance(restart.after_reboot(container, NOW), RestartAt)

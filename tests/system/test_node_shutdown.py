@@ -1,0 +1,79 @@
+"""The end of the host, asked for by exitctl: real containers end by their own signal, and come back in the next boot.
+
+With a systemd that goes down it is tried in a machine: tests/vm/check_shutdown.py.
+"""
+
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
+from supervisor.model.errors import ShuttingDown
+from tests.system import daemons, lives
+from tests.system.exitctl import Cli
+from tests.system.lives import ledger, up_trapping, word
+from tests.system.test_pods_reboot import Host
+from tests.system.test_recovery import pretended_boot
+from tests.system.waits import until
+
+OBEYS = "trap 'exit 5' TERM; while :; do sleep 0.05; done"
+DEAF = "trap '' TERM; while :; do sleep 0.05; done"
+LIMIT_SECONDS = 6
+
+
+@pytest.fixture
+def host(tmp_path: pathlib.Path) -> Iterator[Host]:
+    with pretended_boot(tmp_path) as (boot_id, wrapper), daemons.daemon(wrapper=wrapper) as daemon:
+        yield Host(daemon, boot_id)
+
+
+def runs_again(client: Client, id: str) -> bool:
+    container = client.inspect(id)
+    return (container.phase, container.run) == (pb.PHASE_RUNNING, 2)
+
+
+def test_containers_end_with_the_host_by_their_own_signal_and_come_back_in_the_next_boot(host: Host) -> None:
+    daemon = host.daemon
+    with daemon.client() as client:
+        obeys = up_trapping(client, OBEYS, restart="unless-stopped").id
+        deaf = client.start(
+            client.create(daemons.spec("sh", "-c", DEAF, restart="always", stop_timeout_seconds=100)).id
+        ).id
+        stays = lives.up(client, restart="no").id
+        pod = client.run_pod(pb.ContainerSpec(image="pause", restart="always"))
+        member = lives.up(client, sandbox=pod.id, restart="always").id
+        began = time.monotonic()
+        said = Cli(daemon).ok("node-shutdown", "--time", str(LIMIT_SECONDS))
+        assert time.monotonic() - began < LIMIT_SECONDS + 5
+        assert said == "5 containers have ended"
+        ends = {id: ledger(client, id)[-1] for id in (obeys, deaf, stays, pod.id, member)}
+        assert {exit_.reason for exit_ in ends.values()} == {"node-shutdown"}
+        assert (word(ends[obeys]), word(ends[deaf])) == ("exited 5", "signaled 9")
+        assert ends[member].at.ToNanoseconds() <= ends[pod.id].at.ToNanoseconds()
+        refused: list[Callable[[], object]] = [
+            lambda: client.start(obeys),
+            lambda: lives.up(client),
+            lambda: client.run_pod(pb.ContainerSpec(image="pause")),
+        ]
+        for call in refused:
+            with pytest.raises(ShuttingDown):
+                call()
+        assert "The node was shutting down" in Cli(daemon).ok("why", obeys)
+    host.reboot()
+    with daemon.client() as client:
+        for id in (obeys, deaf, pod.id, member):
+            until(partial(runs_again, client, id), f"{id} does not come back")
+        assert client.inspect(stays).phase == pb.PHASE_EXITED
+        assert [len(ledger(client, id)) for id in (obeys, deaf, stays, pod.id, member)] == [1] * 5
+
+
+def test_while_systemd_is_not_stopping_nothing_is_stopped(host: Host) -> None:
+    with host.daemon.client() as client:
+        lives_on = lives.up(client).id
+        assert "containers live on" in Cli(host.daemon).ok("node-shutdown", "--if-stopping")
+        assert client.inspect(lives_on).phase == pb.PHASE_RUNNING
+        assert client.inspect(lives.up(client).id).phase == pb.PHASE_RUNNING  # and others may begin
