@@ -32,7 +32,7 @@ SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_
 SYSTEM = $(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) $(AT_ONCE) -m "system or slow_build" $(SYSTEM_TESTS)
 TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci $(wildcard bench) && .ci/check-c $(PY)
 JUDGED := $(PY) -m tests.optionrecord $(OPTIONS)
-.PHONY: help deps venv bytecode demo test unit system options check ci bench compare compare-check rig attack vm vm-test api clean
+.PHONY: help deps venv bytecode demo test unit system options check ci bench compare compare-check rig attack deb wheels vm vm-test api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -114,6 +114,15 @@ SEEDS ?= 1 2 3
 attack: deps bytecode ## lives under kills, stops and failures, judged; writes docs/reliability.md; EXITS=, SEEDS= (root; hours)
 	@mkdir -p build
 	@$(RUN) $(PY) -m tests.attack --seed $(SEEDS) --exits $(EXITS) --out build/attack.json --page docs/reliability.md
+
+DEB_SUITES ?= bookworm trixie forky
+DEB_REVISION ?= 1
+
+deb: venv ## Debian packages in build/deb, one for each suite, with all of Python's that they need; DEB_SUITES=, DEB_REVISION= (network)
+	@$(PY) .ci/deb.py --revisions $(DEB_REVISION) $(DEB_SUITES)
+
+wheels: venv ## an sdist and a wheel as PyPI takes them, in dist
+	@$(RUN) $(PY) .ci/wheels.py
 
 # Debian's name of the machine: trixie (Linux 6.12, systemd 257), bookworm (Linux 6.1, systemd 252).
 SUITE ?= trixie

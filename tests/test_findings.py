@@ -11,7 +11,7 @@ ROWS = [
     *(f"L{n}" for n in range(1, 10)),
     *(f"S{n}" for n in range(1, 10)),
     "V1",
-    "V7",
+    *(f"V{n}" for n in range(4, 9)),
 ]
 
 

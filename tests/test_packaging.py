@@ -12,6 +12,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 
+import deb
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -191,7 +192,7 @@ def test_make_help_lists_every_target_a_person_calls() -> None:
     done = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     listed = {line.split(" ")[0] for line in done.stdout.splitlines()}
     tests = "test unit system options check ci"
-    others = "help deps venv demo bench compare compare-check rig attack vm vm-test api clean"
+    others = "help deps venv demo bench compare compare-check rig attack deb wheels vm vm-test api clean"
     assert listed == {*tests.split(), *others.split()}
 
 
@@ -332,7 +333,7 @@ def wheel(sdist: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> path
 def other_pythons() -> Iterator[str]:
     """Other interpreters of this machine that exitd promises to run on, one of each version."""
     pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
-    for version in ("3.11", "3.12", "3.13"):
+    for version in ("3.11", "3.12", "3.13", "3.14"):
         # glob.glob passes over directories that this user may not read.
         candidates = [*glob.glob(f"{pyenv}/versions/{version}.*/bin/python3"), shutil.which(f"python{version}")]
         if version != f"{sys.version_info.major}.{sys.version_info.minor}":
@@ -398,6 +399,12 @@ def test_the_build_writes_stubs_that_every_allowed_protobuf_loads() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "grpcio-tools==1.80.0" in project["build-system"]["requires"]
     assert "protobuf>=6.31.1,<8" in project["project"]["dependencies"]
+
+
+def test_every_python_that_a_package_is_made_for_has_its_classifier() -> None:
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    named = {each.rpartition(" ")[2] for each in classifiers if each.startswith("Programming Language :: Python :: 3.")}
+    assert named >= {suite.python for suite in deb.SUITES.values()}
 
 
 def test_no_library_that_draws_is_installed_with_exitd_itself() -> None:
