@@ -30,7 +30,7 @@ from tests.system.daemons import Daemon, left, remove_all, warm_up
 from tests.system.processes import empty_cgroup
 from tests.system.waits import LIMIT_SECONDS, until
 
-HELLO, AGAIN, DONE, BYE, _, EVENT, TOLD = range(0x80, 0x87)
+HELLO, AGAIN, DONE, BYE, _, EVENT, TOLD, EXEC = range(0x80, 0x88)
 KEEP, CACHEABLE, LEAVE = 0x80, 0x40, 0x20
 V2, V3 = "containerd.task.v2.Task", "containerd.task.v3.Task"
 PROCESS = "types.containerd.io/opencontainers/runtime-spec/1/Process"
@@ -62,6 +62,7 @@ class Relay:
     address: str = ""
     courier: bool = False
     flags: dict[int, int] = field(default_factory=dict)
+    begun: list[fields.Message] = field(default_factory=list)  # what exitd has said of execs that have begun
     _handed: deque[int] = field(default_factory=deque)
     _asked: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     _answers: dict[int, Response] = field(default_factory=dict)
@@ -147,6 +148,9 @@ class Relay:
             assert isinstance(frame, Frame) and frame.stream not in self._answers, frame
             if frame.type == EVENT:
                 self._handed += struct.unpack_from(">Q", frame.data)
+                continue
+            if frame.type == EXEC:
+                self.begun.append(fields.decode(frame.data, "exec"))
                 continue
             self._answers[frame.stream] = Response.FromString(frame.data)
             self.flags[frame.stream] = frame.flags

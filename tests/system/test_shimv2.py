@@ -177,6 +177,9 @@ def test_an_exec_is_added_started_waited_for_and_deleted(tasks: Tasks) -> None:
     assert r.code("Delete", pb.DeleteRequest(id="box", exec_id="e1")) == 5
     assert r.add_exec("box", "e1", "/bin/sleep", "60") == 0  # the id is free again
     pid = r.start("box", "e1")
+    word = r.begun[-1]
+    assert (word.get("id"), word.get("exec"), word.number("pid")) == ("box", "e1", pid)
+    assert os.path.exists(word.get("record"))
     there = {each.pid: each.info.value for each in r.ask("Pids", pb.PidsRequest(id="box")).processes}  # type: ignore[attr-defined]
     assert there == {init: b"", pid: runc_pb2.ProcessDetails(exec_id="e1").SerializeToString()}
     assert r.code("Delete", pb.DeleteRequest(id="box", exec_id="e1")) == 2
