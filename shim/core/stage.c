@@ -13,6 +13,8 @@
 
 #define KIND "exitd-progress 1"
 
+enum { PIECE_LEAST = 2048 };		/* of a terminal that has more */
+
 /* The file `progress`, in this machine's own byte order: only a shim on it reads it again. */
 struct intent {
 	char kind[24];
@@ -85,6 +87,20 @@ static ssize_t copy(struct shim *shim)
 	return at;
 }
 
+/* A terminal's output comes in pieces of a page at most, however much is asked for: as many as there are now are one batch,
+ * so that the calls around it are made once for all of them. */
+static ssize_t gather(struct shim *shim, int fd)
+{
+	size_t limit = batch_size(shim), size = 0;
+	ssize_t got;
+
+	do {
+		got = splice(fd, NULL, shim->streams.stage_write_fd, NULL, limit - size, SPLICE_F_NONBLOCK);
+		size += got > 0 ? (size_t)got : 0;
+	} while (got >= PIECE_LEAST && size < limit && fd == shim->streams.master_fd);
+	return size ? (ssize_t)size : got;
+}
+
 /* The next batch of a stream, at `*data`: its size, 0 when there is none now, -1 at the stream's end. */
 ssize_t stage_fill(struct shim *shim, int which, const char **data)
 {
@@ -96,7 +112,7 @@ ssize_t stage_fill(struct shim *shim, int which, const char **data)
 	staged = s->stage_read_fd >= 0 && !intend(shim, which);
 	*data = shim->in + CARRY_MAX;
 	if (staged)
-		got = splice(fd, NULL, s->stage_write_fd, NULL, batch_size(shim), SPLICE_F_NONBLOCK);
+		got = gather(shim, fd);
 	if (got > 0)
 		got = copy(shim);
 	else if (!staged || (got < 0 && errno == EINVAL))

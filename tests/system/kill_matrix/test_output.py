@@ -160,6 +160,22 @@ def test_a_terminal_survives_the_deaths_of_many_shims_to_the_byte(node: Node, ke
     finish_any(node, keeper, run)
 
 
+def test_the_pieces_of_a_terminals_output_are_moved_many_at_once(node: Node, keeper: Keeper) -> None:
+    """The kernel gives out 4,095 bytes at most. Under strace the shim is slower than the container: there are always
+    more."""
+    path, trace = node.directory / "box.log", node.directory / "trace"
+    bundle = terminal(node.bundle("/bin/sh", "-c", f"seq 1 {TTY_LINES}; exit 43"))
+    run = make(keeper, "box", bundle, tty=True, log=str(path), shim=node.traced_shim("-o", str(trace)))
+    run.start()
+    assert run.ended(LONG_SECONDS)
+    assert wait_readable(run.shim_pidfd)
+    lines = list(numbers(path))
+    batches = sum(line.startswith("tee(") for _, line in calls(trace))
+    pieces = sum(len(line) + 1 for line in lines) / 4095
+    assert len(lines) == TTY_LINES and batches < pieces / 2, (batches, pieces)
+    finish(node, keeper, run)
+
+
 def attach_input(run: Run, read_fd: int) -> Control:
     control = Control(run)
     control.ok("attach", [read_fd], streams="in", mode="lossless")
