@@ -39,7 +39,7 @@ VERSIONS = (
     "d9e706e8498b903ee36275347b77b589c17664ed",
     "a2131738b60d5ac66231a310d9d6a5602e630c00",
 )
-OLDER_SCHEMA = VERSIONS[:3]  # what today's exitd has stored they do not read; all of them, once the schema rises again
+OLDER_SCHEMA = VERSIONS  # what today's exitd has stored they do not read
 BUILT = ROOT / "build" / "versions"
 PROGRAMS = (
     *("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald"),
