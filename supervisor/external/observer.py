@@ -296,7 +296,7 @@ class Observer:
         async with self._numbering:
             before = self._runs.get(container, 0)  # its end may be stored while the ledger is read
             newest = await self._store.newest_exit(container)
-            if foreign.was_told(newest, process, self._booted_ns()):
+            if foreign.was_reported(newest, process, self._booted_ns()):
                 return None
             stored = newest.key.run if newest is not None else 0
             run = self._runs[container] = max(before, stored, self._runs.get(container, 0)) + 1

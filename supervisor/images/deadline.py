@@ -13,10 +13,10 @@ class Halt:
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # readable once it is set
-        self.told = False
+        self.is_set = False
 
-    def tell(self) -> None:
-        self.told = True
+    def set(self) -> None:
+        self.is_set = True
         os.eventfd_write(self.fd, 1)
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class Deadline:
 
     def check(self) -> None:
         """Called repeatedly by the work. Raises TimedOut, ShuttingDown."""
-        if self._halt.told:
+        if self._halt.is_set:
             raise ShuttingDown(f"{self._what} was broken off, the daemon is shutting down; nothing was stored")
         if time.monotonic() >= self._end:
             raise TimedOut(f"{self._what} took more than {self._seconds:g} s and was given up; nothing was stored")

@@ -66,7 +66,7 @@ class Images:
 
     def stop(self) -> None:
         """Stop: loads and pulls soon raise ShuttingDown. The next `tidy` finds what they leave in staging."""
-        self._halt.tell()
+        self._halt.set()
 
     def tidy(self) -> None:
         """Remove what an earlier process has left; takes as long as its size demands. Call once, after opening."""
@@ -258,7 +258,7 @@ class Images:
         try:
             yield path
         finally:
-            if not self._halt.told:
+            if not self._halt.is_set:
                 self._disk.remove_staged((path,))
 
     def _load(

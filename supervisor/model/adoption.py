@@ -75,7 +75,7 @@ class KnownRuns:
 
     container: Container | None = None
     in_ledger: bool = False
-    told: Process | None = None
+    ended: Process | None = None
 
 
 @frozen
@@ -168,7 +168,7 @@ def _by_content(found: Foundling, known: KnownRuns) -> Verdict:
         why = found.unreadable.get(CREATED)
         return _unfinished(found, f"{CREATED} cannot be read: {why}" if why else "no shim has made a container in it")
     if known.in_ledger:
-        if known.told == found.init:
+        if known.ended == found.init:
             return Remove()
         return Refuse(f"the ledger has an exit of run {RUN} of {found.id} already; make it anew under another id")
     if found.started is None and found.init_alive and found.quiet_seconds < STARTS_SECONDS:
@@ -217,5 +217,5 @@ def events_of(container: Container, moment: Moment) -> tuple[Event, ...]:
 
 def lost(container: Container, moment: Moment) -> Event:
     """Return the event for a running container whose run directory another program has removed."""
-    (told,) = events(container, moment, "directory-lost", run=str(container.run))
-    return told
+    (lost,) = events(container, moment, "directory-lost", run=str(container.run))
+    return lost

@@ -83,9 +83,9 @@ def judge(look: Look) -> Report | Pending:
         return _recorded(look.entry, Source.KEEPER, look)
     if look.init is Init.REAPED:
         if look.pidfd_status is not None:
-            return _told(waited(look.pidfd_status), Source.PIDFD, look)
+            return _undated(waited(look.pidfd_status), Source.PIDFD, look)
         if look.event_status is not None:
-            return _told(waited(look.event_status), Source.PROCEVENTS, look)
+            return _undated(waited(look.event_status), Source.PROCEVENTS, look)
         if look.event_is_coming and look.dead_seconds < EVENT_PATIENCE_SECONDS:
             return Pending(EVENT_RETRY_SECONDS)
         unread = look.record_unread or look.journal_unread
@@ -93,14 +93,14 @@ def judge(look: Look) -> Report | Pending:
             return Pending(UNREAD_RETRY_SECONDS if unread else ENTRY_RETRY_SECONDS)
         if look.fifo_number is not None:
             return _numbered(look.fifo_number, look)
-        return _told(Unknown(_why_unknown(look)), Source.NONE, look)
+        return _undated(Unknown(_why_unknown(look)), Source.NONE, look)
     if look.dead_seconds < ZOMBIE_PATIENCE_SECONDS:
         return Pending(ZOMBIE_PATIENCE_SECONDS - look.dead_seconds)
     if look.zombie_status is None and look.fifo_number is not None:
         return _numbered(look.fifo_number, look)
     if look.zombie_status is None:  # its parent is stopped and exitd may not read the status: the end has begun
         return Pending(ZOMBIE_PATIENCE_SECONDS)
-    return _told(waited(look.zombie_status), Source.ZOMBIE, look, look.zombie_began)
+    return _undated(waited(look.zombie_status), Source.ZOMBIE, look, look.zombie_began)
 
 
 def _why_unknown(look: Look) -> str:
@@ -134,15 +134,15 @@ def _recorded(record: Record, source: Source, look: Look) -> Report:
     return Report(status, source, process, at_ns, max(kills, 0), counted=counted, began=began, unseen=unseen)
 
 
-def _began(told: bool | None, look: Look) -> bool | None:
+def _began(witnessed: bool | None, look: Look) -> bool | None:
     """Return whether the program was executed: what the witness says, else what exitd has seen. None: not known, or the
     question makes no sense for this runtime."""
     if not look.executes:
         return None
-    return True if told is None and look.executed else told
+    return True if witnessed is None and look.executed else witnessed
 
 
-def _told(status: ExitStatus, source: Source, look: Look, began: bool | None = None) -> Report:
+def _undated(status: ExitStatus, source: Source, look: Look, began: bool | None = None) -> Report:
     """Build a report for a witness that wrote no time: the end is dated when init's pidfd fired, or at the first
     look."""
     at_ns = look.now_ns - round(look.dead_seconds * 1e9)
@@ -172,7 +172,7 @@ def _numbered(number: int, look: Look) -> Report:
     began = False if number == NEVER_BEGAN else look.zombie_began
     shown = None if number == NEVER_BEGAN else number
     status = Exited(number) if 0 <= number <= 128 else Unknown("fifo-number-only", shown)
-    return _told(status, Source.FIFO, look, began)
+    return _undated(status, Source.FIFO, look, began)
 
 
 def waited(wait_status: int) -> ExitStatus:

@@ -156,19 +156,19 @@ def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
             made = replace(e, phase=ExecPhase.RUNNING, init=init, shim=shim, oom_before=oom_kills)
             made = replace(made, start_unseen=unseen)
             made = replace(made, started_ns=moment.now_ns, deadline=_deadline(e.spec, moment))
-            return ExecStep(made, events=_told(made, _events(made, moment, "exec")))
+            return ExecStep(made, events=_with_notices(made, _events(made, moment, "exec")))
         case ExecPhase.CREATING, ExecMakeFailed(error):
             failed = replace(e, phase=ExecPhase.EXITED, error=error)
             return ExecStep(failed, events=_events(e, moment, "failed", error=error))
         case ExecPhase.RUNNING, ExecEndAsked(asked):
-            told = _events(e, moment, asked.reason.value, signal=str(asked.signal))
-            return ExecStep(replace(e, asked=_weightier(e.asked, asked)), events=told)
+            logged = _events(e, moment, asked.reason.value, signal=str(asked.signal))
+            return ExecStep(replace(e, asked=_weightier(e.asked, asked)), events=logged)
         case ExecPhase.RUNNING, ExecEnded():
             exit_ = _exit_of(e, replace(happening, report=_without_start(e, happening.report)))
-            told = tuple(replace(event, exit=exit_) for event in _events(e, moment, "exit", run=str(e.key.run)))
-            told = _told(e, told)
+            logged = tuple(replace(event, exit=exit_) for event in _events(e, moment, "exit", run=str(e.key.run)))
+            logged = _with_notices(e, logged)
             ledger = (exit_,) if not e.by.policy else ()
-            return ExecStep(replace(e, phase=ExecPhase.EXITED, exit=exit_, deadline=None), ledger, told)
+            return ExecStep(replace(e, phase=ExecPhase.EXITED, exit=exit_, deadline=None), ledger, logged)
         case ExecPhase.EXITED, ExecCleaned():
             return ExecStep(None)
     text = f"{type(happening).__name__} while exec {e.key.exec_id} of {e.name} is {e.phase.value}"
@@ -191,11 +191,11 @@ def _events(e: Exec, moment: Moment, kind: str, **attributes: str) -> tuple[Even
         return ()
     if e.spec.name:
         attributes["exec_name"] = e.spec.name
-    told, container, id = tuple(sorted(attributes.items())), e.key.container, e.key.exec_id
-    return (Event(kind, container, e.name, e.namespace, moment.now_ns, attributes=told, pod_id=e.pod, exec_id=id),)
+    pairs, container, id = tuple(sorted(attributes.items())), e.key.container, e.key.exec_id
+    return (Event(kind, container, e.name, e.namespace, moment.now_ns, attributes=pairs, pod_id=e.pod, exec_id=id),)
 
 
-def _told(e: Exec, events: tuple[Event, ...]) -> tuple[Event, ...]:
+def _with_notices(e: Exec, events: tuple[Event, ...]) -> tuple[Event, ...]:
     """Add the notices for containerd, if the exec belongs to one of its tasks."""
     notice = notices.of_exec(e.address, e.courier, e.spec.name, e.init)
     return tuple(replace(event, task=notice) for event in events)

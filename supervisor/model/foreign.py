@@ -66,7 +66,7 @@ def state_found(root: str, id: str, text: str, writer: int = 0) -> FoundProcess:
     return FoundProcess(f"{id}{FOREIGN}{root}", id, "oci", pid, started, root, writer)
 
 
-def was_told(newest: Exit | None, process: Process, booted_ns: int) -> bool:
+def was_reported(newest: Exit | None, process: Process, booted_ns: int) -> bool:
     """Return whether the ledger already has the end of this very process: recorded in this boot, and still a zombie."""
     return newest is not None and newest.init == process and newest.at_ns >= booted_ns
 
@@ -95,8 +95,8 @@ def exit_of(one: Observed, report: Report, kills: int) -> Exit:
 
 
 def event_of(one: Observed, type: str, time_ns: int, **attributes: str) -> Event:
-    told = {"watch": one.target, "run": str(one.run), **attributes}
-    return Event(type, one.container, one.name, one.namespace, time_ns, attributes=tuple(told.items()))
+    values = {"watch": one.target, "run": str(one.run), **attributes}
+    return Event(type, one.container, one.name, one.namespace, time_ns, attributes=tuple(values.items()))
 
 
 def watch_event(one: Observed, now_ns: int) -> Event:
@@ -109,10 +109,10 @@ def end_of(one: Observed, report: Report, kills: int, now_ns: int) -> tuple[Exit
     """Return the ledger's row and the events of an end: memory kills that were not reported yet, then the exit."""
     exit = exit_of(one, report, kills)
     doubt = {"unverified": one.doubt} if one.doubt else {}
-    told = [replace(event_of(one, "exit", now_ns, **doubt), exit=exit)]
+    logged = [replace(event_of(one, "exit", now_ns, **doubt), exit=exit)]
     if kills > one.kills_outlived:
-        told.insert(0, oom_event(one, kills, now_ns, init=exit.oom.init))
-    return exit, tuple(told)
+        logged.insert(0, oom_event(one, kills, now_ns, init=exit.oom.init))
+    return exit, tuple(logged)
 
 
 def oom_event(one: Observed, kills: int, now_ns: int, *, init: bool) -> Event:

@@ -303,12 +303,12 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
         case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills, is_init_seen, names) if (
             run == c.run and kills > c.oom_told
         ):
-            told = _oom(c, moment, kills, "false" if is_init_seen else NOT_KNOWN)
+            logged = _oom(c, moment, kills, "false" if is_init_seen else NOT_KNOWN)
             counted = MemoryKills(RunKey(c.id, c.run), kills, names, moment.now_ns)
-            return Step(replace(c, oom_told=kills), events=told, memory_kills=(counted,))
+            return Step(replace(c, oom_told=kills), events=logged, memory_kills=(counted,))
         case Phase.RUNNING, HealthSeen(run, status, streak) if run == c.run and status is not c.health:
-            told = events(c, moment, "health_status", health=status.value, failing_streak=str(streak))
-            return Step(replace(c, health=status), events=told)
+            logged = events(c, moment, "health_status", health=status.value, failing_streak=str(streak))
+            return Step(replace(c, health=status), events=logged)
         case Phase.EXITED | Phase.RESTARTING | Phase.REMOVING, Cleaned():
             return _cleaned(c)
         case Phase.RESTARTING, Again(by) if c.clean:
@@ -317,8 +317,8 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _again(c, by, moment)
         case Phase.RESTARTING, StopAsked(_, reason):
             stopped = replace(c, phase=Phase.EXITED, stopped_by_user=True, restart_at=None)
-            told = events(c, moment, reason.value, cancelled="restart")
-            return Step(stopped, events=told, effects=(CancelTimer(),))
+            logged = events(c, moment, reason.value, cancelled="restart")
+            return Step(stopped, events=logged, effects=(CancelTimer(),))
         case Phase.RESTARTING, SandboxGone():
             return Step(replace(c, phase=Phase.EXITED, restart_at=None), effects=(CancelTimer(),))
         case Phase.EXITED | Phase.RESTARTING, Rebooted():
@@ -332,8 +332,8 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             effects = (CancelTimer(), *((Discard(),) if c.clean else ()))
             return Step(removing, effects=effects, ahead=c.spec.task is not None)
         case Phase.REMOVING, Removed():
-            told = events(c, moment, "remove")
-            return Step(None, (), told, (), _retained(c, moment), _tombstones(c, moment))
+            logged = events(c, moment, "remove")
+            return Step(None, (), logged, (), _retained(c, moment), _tombstones(c, moment))
     raise WrongState(f"{type(happening).__name__} while {c.spec.name} is {c.phase.value}", id=c.id, phase=c.phase.value)
 
 
@@ -361,9 +361,9 @@ def _tombstones(c: Container, moment: Moment) -> tuple[Tombstone, ...]:
 def events(c: Container, moment: Moment, kind: str, **attributes: str) -> tuple[Event, ...]:
     """Return the event of type `kind` about the container, as a tuple of one."""
     pod = c.id if c.spec.pod else c.spec.sandbox
-    told = tuple(sorted(attributes.items()))
+    pairs = tuple(sorted(attributes.items()))
     task = notices.of_container(c, kind, attributes.get("exec_name", ""))
-    return (Event(kind, c.id, c.spec.name, c.spec.namespace, moment.now_ns, attributes=told, pod_id=pod, task=task),)
+    return (Event(kind, c.id, c.spec.name, c.spec.namespace, moment.now_ns, attributes=pairs, pod_id=pod, task=task),)
 
 
 def _oom(c: Container, moment: Moment, kills: int, init: str) -> tuple[Event, ...]:
@@ -449,11 +449,11 @@ def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
     changes: dict[str, Any] = {"exit": exit_, "started_ns": started_ns, "clean": False, "boot_id": moment.boot.boot_id}
     after = replace(c, **changes, init=None, shim=None, asked=None, **_decided(decision))
     by_rule = {"rule": exit_.rule} if rule else {}
-    told = [replace(events(c, moment, "exit", run=str(c.run), **by_rule)[0], exit=exit_)]
+    logged = [replace(events(c, moment, "exit", run=str(c.run), **by_rule)[0], exit=exit_)]
     if exit_.oom.kills > c.oom_told:
         init = NOT_KNOWN if isinstance(exit_.status, Unknown) else str(exit_.oom.init).lower()
-        told.insert(0, *_oom(c, moment, exit_.oom.kills, init))
-    return Step(after, (exit_,), tuple(told), (LogExit(exit_), CleanUp()))
+        logged.insert(0, *_oom(c, moment, exit_.oom.kills, init))
+    return Step(after, (exit_,), tuple(logged), (LogExit(exit_), CleanUp()))
 
 
 def _next(c: Container, exit_: Exit, rebooted: bool, moment: Moment) -> tuple[restart.Decision, RestartRule | None]:

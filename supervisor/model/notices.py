@@ -6,7 +6,7 @@ Containerd gets no events of a create that failed, nor of runs after the first.
 from supervisor.model.taskfacts import CLEANED_UP, Notice
 from supervisor.model.values import Container, Process, fold
 
-TOLD = frozenset({"create", "start", "oom", "pause", "resume", "exec_added", "exit"})
+SENT = frozenset({"create", "start", "oom", "pause", "resume", "exec_added", "exit"})
 
 
 def of_container(c: Container, kind: str, exec_name: str = "") -> Notice | None:
@@ -19,7 +19,7 @@ def of_container(c: Container, kind: str, exec_name: str = "") -> Notice | None:
         silent, pid = c.delete_key == CLEANED_UP, _pid(c.exit.init)
         status, at_ns = fold(c.exit.status), c.exit.at_ns
         return Notice(task.address, pid, status=status, at_ns=at_ns, silent=silent, courier=task.courier)
-    if kind not in TOLD or c.run > 1:
+    if kind not in SENT or c.run > 1:
         return None
     made = task if kind == "create" else None
     return Notice(task.address, _pid(c.init), exec_name, made=made, courier=task.courier)

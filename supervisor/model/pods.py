@@ -53,11 +53,11 @@ def place(annotations: Mapping[str, str]) -> PodPlace:
     """Return the place that the annotations give. Raises BadRequest, naming the keys, for unknown values, for a member
     without a sandbox, and for families that contradict each other."""
     found = [(family, _one(family, annotations)) for family in FAMILIES]
-    told = [(family, each) for family, each in found if each is not None]
-    if not told:
+    named = [(family, each) for family, each in found if each is not None]
+    if not named:
         return PodPlace(Role.SINGLE)
-    first_family, first = told[0]
-    for family, each in told[1:]:
+    first_family, first = named[0]
+    for family, each in named[1:]:
         if each != first:
             raise BadRequest(
                 f"annotations contradict each other: {first_family.type_key} and {first_family.id_key} say "
@@ -123,9 +123,9 @@ class Duty(StrEnum):
 def duties(pause: Container, members: Sequence[Container]) -> list[tuple[Duty, Container]]:
     """Return what to do now. The function has no memory: it is called again after every change of the pod."""
     assert pause.spec.pod is not None
-    told = [(_duty(pause, member), member) for member in members]
+    each_duty = [(_duty(pause, member), member) for member in members]
     kept = pause.spec.pod.on_pause_exit is OnPauseExit.KEEP and pause.phase is not Phase.REMOVING
-    found = [(d, member) for d, member in told if d is Duty.REVIVE or (d is not None and not kept)]
+    found = [(d, member) for d, member in each_duty if d is Duty.REVIVE or (d is not None and not kept)]
     # At least one member of this sandbox: a pod that is started again is not stopped before its members could start.
     here = any(member.sandbox_run == pause.run for member in members)
     all_ended = here and all(member.phase is Phase.EXITED for member in members)

@@ -37,7 +37,7 @@ class Control:
 
     def __init__(self, connection: socket.socket) -> None:
         self.lost = asyncio.Event()
-        self.told: Counters | None = None  # the newest; a shim that ends sends them unasked
+        self.newest: Counters | None = None  # the newest; a shim that ends sends them unasked
         self._socket = connection
         self._turn = asyncio.Lock()
         self._answer: asyncio.Future[fields.Message] | None = None
@@ -94,9 +94,9 @@ class Control:
 
     async def counters(self) -> Counters:
         await self._ask("counters")
-        if self.told is None:
+        if self.newest is None:
             raise ShimFailed("the shim answered something else than its counters")
-        return self.told
+        return self.newest
 
     def close(self) -> None:
         """Repeatable."""
@@ -147,7 +147,7 @@ class Control:
                     os.close(fd)
                 message = fields.decode(data)
                 if message.kind == "exitd-counters":
-                    self.told = _counters(message)
+                    self.newest = _counters(message)
             except BlockingIOError:
                 return True
             except (OSError, fields.BadMessage):  # an empty message, which marks the end, is a BadMessage, too

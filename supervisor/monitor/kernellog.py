@@ -81,10 +81,13 @@ class Reader:
 
 @frozen
 class KnownKills:
-    """What is known of memory kills before an end is weighed. `told`: kills reported while init lived; `before`: kills
-    from before the process began; `asked_kill`: a client asked for SIGKILL."""
+    """What is known of memory kills before an end is weighed.
 
-    told: int = 0
+    `reported`: kills reported while init lived; `before`: kills from before the process began; `asked_kill`: a client
+    asked for SIGKILL.
+    """
+
+    reported: int = 0
     before: int = 0
     asked_kill: bool = False
 
@@ -97,7 +100,7 @@ def since(age_seconds: float, now_us: Iterable[int]) -> Since:
 
 def is_wanted(report: Report, known: KnownKills) -> bool:
     """Return whether the count leaves a question: it was not read at the end, or does not explain a SIGKILL."""
-    unexplained = report.status == Signaled(SIGKILL) and report.oom_kills <= known.told and not known.asked_kill
+    unexplained = report.status == Signaled(SIGKILL) and report.oom_kills <= known.reported and not known.asked_kill
     return not report.counted or unexplained
 
 
@@ -118,7 +121,7 @@ def with_kills(
         kill.pid == init.pid and kill.at_us >= began.earliest_us and (not kill.cgroup or is_within(kill.cgroup, inner))
         for kill in kills
     )
-    return replace(report, oom_kills=max(counted, known.told + 1)) if victim else report
+    return replace(report, oom_kills=max(counted, known.reported + 1)) if victim else report
 
 
 def is_within(cgroup: str, inner: str) -> bool:

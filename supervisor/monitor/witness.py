@@ -322,8 +322,8 @@ class Watch(ShimWatch):
 
     def is_seen_begun(self) -> bool:
         """Return whether exitd or a witness has seen the program executed, or its runtime does not execute it."""
-        told = self.verdict is not None and self.verdict.began is True
-        return told or not self.executes or self._sees_executed()
+        is_witnessed = self.verdict is not None and self.verdict.began is True
+        return is_witnessed or not self.executes or self._sees_executed()
 
     async def see_begin(self) -> None:
         """Look until init has executed the program or has ended. This matters if its shim is dead and its present

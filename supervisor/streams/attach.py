@@ -202,7 +202,9 @@ class AttachSession:
         self._tap = Tap()
         self._control: Control | None = None
         self._over: asyncio.Future[object] | None = None
-        self._dropped = self._dropped_before = self._told = 0  # by all shims; by earlier shims; reported to the client
+        self._dropped = self._dropped_before = self._reported = (
+            0  # by all shims; by earlier shims; reported to the client
+        )
 
     async def __aenter__(self) -> Self:
         """Attach. Raises WrongState when it has ended, ShimFailed when no shim is there, Busy."""
@@ -240,7 +242,7 @@ class AttachSession:
             if not await self._attach_within(REPLACED_SECONDS):
                 break
         self._drop_shim()  # with its last message
-        if self._dropped > self._told:
+        if self._dropped > self._reported:
             yield Dropped(self._dropped)
 
     async def _of_this_shim(self) -> AsyncGenerator[Item, None]:
@@ -253,9 +255,9 @@ class AttachSession:
                 counted = loop.time()
                 await self._shim_answers()
                 self._note_dropped()
-                if self._dropped > self._told:
-                    self._told = self._dropped
-                    yield Dropped(self._told)
+                if self._dropped > self._reported:
+                    self._reported = self._dropped
+                    yield Dropped(self._reported)
 
     async def _ended(self) -> bool:
         """Return whether the shim has closed the output because it has ended. A shim that still answers has; one that
@@ -292,8 +294,8 @@ class AttachSession:
 
     def _note_dropped(self) -> None:
         assert self._control is not None
-        if self._control.told is not None:
-            self._dropped = self._dropped_before + self._control.told.missed_bytes
+        if self._control.newest is not None:
+            self._dropped = self._dropped_before + self._control.newest.missed_bytes
 
     # -- input
 
@@ -398,7 +400,7 @@ class AttachSession:
         if self._control is not None:
             self._control.close()
             self._note_dropped()
-            self._dropped_before, self._control.told = self._dropped, None
+            self._dropped_before, self._control.newest = self._dropped, None
         self._tap.drop()
 
     async def _close(self) -> None:

@@ -37,7 +37,7 @@ def test_within_its_time_work_goes_on_and_afterwards_it_is_named_and_given_up(ha
 
 def test_once_told_to_stop_everything_stops(halt: Halt) -> None:
     deadline = Deadline("loading x", LIMIT_SECONDS, halt)
-    halt.tell()
+    halt.set()
     with pytest.raises(ShuttingDown, match="loading x was broken off"):
         deadline.check()
 
@@ -58,7 +58,7 @@ def test_a_child_is_waited_for_no_longer_than_allowed(halt: Halt, sleeper: "subp
 
 def test_a_wait_for_a_child_ends_as_soon_as_it_is_told_to(halt: Halt, sleeper: "subprocess.Popen[bytes]") -> None:
     begun = time.monotonic()
-    teller = threading.Timer(0.05, halt.tell)
+    teller = threading.Timer(0.05, halt.set)
     teller.start()
     with pytest.raises(ShuttingDown):
         Deadline("x", LIMIT_SECONDS, halt).wait(sleeper)

@@ -145,10 +145,10 @@ def test_memory_kills_are_told_before_the_exit_unless_they_were_told() -> None:
 
 def test_an_end_was_told_if_the_newest_exit_is_of_this_very_process_in_this_boot() -> None:
     exit = foreign.exit_of(ONE, report(Exited(0)), 0)
-    assert foreign.was_told(exit, INIT, 999)
-    assert not foreign.was_told(exit, INIT, 1001)
-    assert not foreign.was_told(exit, Process(70, 701), 999)
-    assert not foreign.was_told(None, INIT, 999)
+    assert foreign.was_reported(exit, INIT, 999)
+    assert not foreign.was_reported(exit, INIT, 1001)
+    assert not foreign.was_reported(exit, Process(70, 701), 999)
+    assert not foreign.was_reported(None, INIT, 999)
 
 
 def test_a_row_comes_back_as_it_was() -> None:

@@ -70,7 +70,7 @@ async def test_the_counters_that_a_shim_tells_at_its_end_are_kept(tmp_path: Path
             fake.die()
             with pytest.raises(ShimFailed):
                 await line.reopen_log()
-            assert line.told is not None and line.told.missed_bytes == 8
+            assert line.newest is not None and line.newest.missed_bytes == 8
 
 
 @in_loop

@@ -15,7 +15,7 @@ INNER = "system.slice/exitd-box.scope"
 INIT = Process(28900, 74_000)
 BEGAN = Since(earliest_us=700_000_000, about_us=740_000_000)
 KILLED = Report(Signaled(SIGKILL), Source.RECORD, INIT, 1, counted=False)
-NOT_TOLD = KnownKills()
+NOT_REPORTED = KnownKills()
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n\0/"), min_size=1, max_size=40) | st.sampled_from(
     [",task=x", ",task_memcg=/a", ",pid=1,uid=0", "oom-kill:constraint=", r"a\x2db", "x;y", "=", " "]
@@ -97,7 +97,7 @@ def test_a_process_that_was_ending_already_was_not_killed_for_memory() -> None:
 # -- what it means for an end
 
 
-def weighed(report: Report, *kills: Kill, known: KnownKills = NOT_TOLD) -> int:
+def weighed(report: Report, *kills: Kill, known: KnownKills = NOT_REPORTED) -> int:
     return kernellog.with_kills(report, kills, INIT, INNER, known, BEGAN).oom_kills
 
 
@@ -108,7 +108,7 @@ def kill(pid: int = INIT.pid, at_us: int = BEGAN.about_us + 5, cgroup: str = f"/
 @pytest.mark.parametrize("cgroup", [f"/{INNER}", f"/{INNER}/below", ""])
 def test_an_init_whom_the_log_names_was_killed_for_memory(cgroup: str) -> None:
     assert weighed(KILLED, kill(cgroup=cgroup)) == 1
-    assert weighed(KILLED, kill(cgroup=cgroup), known=KnownKills(told=3)) == 4
+    assert weighed(KILLED, kill(cgroup=cgroup), known=KnownKills(reported=3)) == 4
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,9 @@ def test_a_child_that_was_killed_is_counted_where_init_ended_by_itself() -> None
     ended = dataclasses.replace(KILLED, status=Exited(7))
     assert weighed(ended, kill(pid=5), kill(pid=6), kill(pid=9, cgroup=""), kill(pid=8, cgroup="/other")) == 2
     assert weighed(ended, kill(pid=5, at_us=BEGAN.about_us - 1)) == 0, "of the run before, perhaps"
-    assert weighed(ended, kill(pid=5), known=KnownKills(told=2, before=2)) == 3, "an exec's: on top of those before it"
+    assert weighed(ended, kill(pid=5), known=KnownKills(reported=2, before=2)) == 3, (
+        "an exec's: on top of those before it"
+    )
 
 
 @given(
@@ -144,13 +146,13 @@ def test_the_log_never_takes_away_from_a_count(kills: int, found: list[Kill], st
 @pytest.mark.parametrize(
     ("status", "kills", "counted", "known", "wanted"),
     [
-        (Signaled(SIGKILL), 0, True, NOT_TOLD, True),
-        (Signaled(SIGKILL), 1, True, NOT_TOLD, False),
-        (Signaled(SIGKILL), 1, True, KnownKills(told=1), True),
+        (Signaled(SIGKILL), 0, True, NOT_REPORTED, True),
+        (Signaled(SIGKILL), 1, True, NOT_REPORTED, False),
+        (Signaled(SIGKILL), 1, True, KnownKills(reported=1), True),
         (Signaled(SIGKILL), 0, True, KnownKills(asked_kill=True), False),
-        (Signaled(SIGTERM), 0, True, NOT_TOLD, False),
-        (Exited(0), 0, True, NOT_TOLD, False),
-        (Exited(0), 0, False, NOT_TOLD, True),
+        (Signaled(SIGTERM), 0, True, NOT_REPORTED, False),
+        (Exited(0), 0, True, NOT_REPORTED, False),
+        (Exited(0), 0, False, NOT_REPORTED, True),
     ],
 )
 def test_the_log_is_asked_only_where_the_count_leaves_something_open(
