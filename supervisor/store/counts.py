@@ -32,6 +32,7 @@ CAUSE = LatePattern(r"[a-z][a-z0-9-]{0,39}")  # those that exitd gives, and no s
 OTHER = "other"
 ROWS_AT_ONCE = 1000
 ROWS_BETWEEN_TURNS = 100
+MOST_FILLED = 10_000  # of what comes and goes
 ADD = (
     "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (name, words) DO UPDATE "
     "SET value = value + excluded.value, at_ns = max(at_ns, excluded.at_ns)"
@@ -121,15 +122,21 @@ def counts_of(rows: Iterable[tuple[Any, ...]]) -> list[Count]:
     return found
 
 
+Totals = dict[tuple[str, tuple[str, ...]], Count]  # by name and words
+
+
 def merged(counts: Iterable[Count]) -> list[Count]:
     """Add up those with the same name and words."""
-    found = dict[tuple[str, tuple[str, ...]], Count]()
+    found: Totals = {}
+    _add_up(found, counts)
+    return list(found.values())
+
+
+def _add_up(found: Totals, counts: Iterable[Count]) -> None:
     for each in counts:
         key = each.name, each.words
         before = found.get(key)
-        value, at_ns = (before.value, before.at_ns) if before is not None else (0, 0)
-        found[key] = Count(*key, value + each.value, max(at_ns, each.at_ns))
-    return list(found.values())
+        found[key] = each if before is None else Count(*key, before.value + each.value, max(before.at_ns, each.at_ns))
 
 
 # -- inside a transaction
@@ -187,17 +194,17 @@ def read(connection: sqlite3.Connection, more: Sequence[Exit], *, named: bool) -
 def fill(connection: sqlite3.Connection) -> None:
     """Count what the ledger has, which nobody has counted yet: for a database from before there were counters."""
     ledger = connection.execute("SELECT container, run, exec, at_ns, body FROM exits")
-    total = list[Count]()
+    total: Totals = {}
     while rows := ledger.fetchmany(ROWS_AT_ONCE):
-        ends = [codec.exit_in_row(row) for row in rows]
-        kills = (
-            each
-            for exit in ends
-            if exit.oom.kills and not exit.key.exec_id
-            for each in of_kills(what_of(exit.key), names.of_exit(exit), exit.oom.kills, exit.at_ns)
-        )
-        total = merged((*total, *(count for exit in ends for count in of_exit(exit)), *kills))
-    add(connection, total)
+        for exit in map(codec.exit_in_row, rows):
+            _add_up(total, of_exit(exit))
+            if exit.oom.kills and not exit.key.exec_id:
+                kills = of_kills(what_of(exit.key), names.of_exit(exit), exit.oom.kills, exit.at_ns)
+                _add_up(total, kills)
+    newest = sorted(total.values(), key=lambda each: each.at_ns, reverse=True)
+    for name in SERIES:
+        add(connection, [each for each in newest if each.name == name][:MOST_FILLED])
+    add(connection, (each for each in newest if each.name not in SERIES))
 
 
 def forget(connection: sqlite3.Connection, before_ns: int, most: int) -> None:

@@ -20,6 +20,7 @@ from tests.system import daemons, lives, warm
 from tests.system.daemons import OURS, Daemon, cgroups, directory, left, spec, warm_up
 from tests.system.lives import ended, last_exit, ledger, types, word
 from tests.system.processes import processes_of
+from tests.system.scrape import ask, scrape
 from tests.system.waits import LIMIT_SECONDS, until
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -32,7 +33,8 @@ def on_tmpfs(name: str, options: str, *, ring_flush_seconds: float = 0.005) -> I
     with directory() as base:
         (base / name).mkdir(mode=0o700)
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "exitd-test", str(base / name)], check=True)
-        (base / "config.toml").write_text(f"[limits]\nring_flush_seconds = {ring_flush_seconds}\n")
+        text = f'[limits]\nring_flush_seconds = {ring_flush_seconds}\n[metrics]\nlisten = "unix:{base}/m"\n'
+        (base / "config.toml").write_text(text)
         daemon = Daemon(base, extra=("--config", str(base / "config.toml")))
         try:
             yield daemon.start()
@@ -119,6 +121,10 @@ def test_an_exit_that_cannot_be_stored_is_told_to_nobody_until_it_can(go: pathli
         go.rmdir()
         until(lambda: status(daemon) == NOT_SERVING, "health")
         assert client.info().pending_commits == 1
+        assert ask(f"{daemon.base}/m", "/readyz") == (503, "ends are known that cannot be stored\n")
+        page = scrape(daemon)
+        assert (page.total("exitd_pending_commits"), page.total("exitd_ready")) == (1, 0)
+        assert (page.total("exitd_container_exits_total"), page.total("exitd_counters_fresh")) == (0, 1)
         assert types(client, container) == ["create", "start"]
         assert ledger(client, container) == []
         assert client.inspect(container).phase == pb.PHASE_RUNNING
@@ -129,6 +135,8 @@ def test_an_exit_that_cannot_be_stored_is_told_to_nobody_until_it_can(go: pathli
         assert (word(exit_), exit_.source) == ("exited 7", "record")
         until(lambda: status(daemon) == SERVING, "health")
         assert client.info().pending_commits == 0
+        assert ask(f"{daemon.base}/m", "/readyz") == (200, "ok\n")
+        assert scrape(daemon).total("exitd_container_exits_total") == 1
         assert types(client, container) == ["create", "start", "exit"]
         assert len(ledger(client, container)) == 1
         assert word(lives.run(client, "true", name="more")[1]) == "exited 0"

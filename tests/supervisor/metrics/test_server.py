@@ -96,6 +96,30 @@ def test_a_client_that_has_no_more_to_say_is_answered(tmp_path: Path) -> None:
     served(tmp_path, story)
 
 
+def test_what_comes_behind_a_request_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, go = list[int](), asyncio.Event()
+
+    async def waits() -> Reply:
+        asked.append(1)
+        await go.wait()
+        return Reply(b"once\n")
+
+    async def story(path: str, made: MetricsServer) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await until(lambda: bool(asked))
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await writer.drain()
+        assert b" 200 " in await ask(path, b"HEAD /large HTTP/1.1\r\n\r\n")  # turns of the loop
+        go.set()
+        assert (await reader.read(6000)).endswith(b"once\n")
+        writer.close()
+        assert asked == [1]
+
+    monkeypatch.setitem(PAGES, "/metrics", waits)
+    served(tmp_path, story)
+
+
 def test_more_connections_than_there_may_be_are_refused_and_the_others_served(tmp_path: Path) -> None:
     async def story(path: str, made: MetricsServer) -> None:
         idle = [await asyncio.open_unix_connection(path) for _ in range(server.MOST_CONNECTIONS)]

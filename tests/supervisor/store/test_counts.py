@@ -115,6 +115,24 @@ def test_an_end_that_the_database_has_from_elsewhere_is_not_counted_for_the_ring
     asyncio.run(main())
 
 
+def test_an_end_that_the_database_has_had_and_pruned_is_not_counted_again(path: Path) -> None:
+    """It was taken over, and the loop does not know that yet."""
+
+    async def main() -> None:
+        async with opened(path) as store:
+            told = end_of(await run_of(store, "c"))
+            store.tell([told])
+            ((exit, block),) = store._telling.blocks()
+            await store.store_told()
+            await store.commit(Transaction(removed=("c",)))
+            await store.compact(Keep(exits=0), now_ns=0)
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                found = telling.counted([(exit, block)], other)
+            assert await all_exits(store) == [] and sum(values(found, counts.EXITS).values()) == 1
+
+    asyncio.run(main())
+
+
 def test_a_memory_kill_is_counted_when_it_is_reported_and_not_again_with_the_end(path: Path) -> None:
     kills = MemoryKills(RunKey("c", 1), 2, WEB, 7)
 
@@ -242,6 +260,28 @@ def test_a_database_from_before_the_counters_has_its_ledger_counted_once(path: P
                 assert values(found, counts.EXITS) == shown and shown.total() == 5
                 assert values(found, counts.NODE_KILLS) == {("container",): 3}
                 assert values(found, counts.KILLS) == {("shop", "web-0", "app"): 3}
+
+    asyncio.run(main())
+
+
+def test_of_a_large_ledger_the_newest_single_containers_are_counted_and_all_in_the_totals(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "MOST_FILLED", 2)
+    with closing(sqlite3.connect(path)) as old:
+        for script in schema.MIGRATIONS[:8]:
+            old.executescript(script)
+        for at in range(5):
+            old.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", codec.exit_row(ended(f"c{at}", at_ns=at)))
+        old.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
+        old.execute("PRAGMA user_version=8")
+        old.commit()
+
+    async def main() -> None:
+        async with opened(path) as store:
+            found = await store.counts()
+            assert {words[2] for words in values(found, counts.NAMED)} == {"c3", "c4"}
+            assert sum(values(found, counts.EXITS).values()) == 5
 
     asyncio.run(main())
 
