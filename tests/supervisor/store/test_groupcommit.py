@@ -205,7 +205,7 @@ async def main():
     store = Store(Path(sys.argv[1]))
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     number = failed = 0
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))  # writes beyond: EFBIG, an I/O error to SQLite
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))  # writes beyond: EFBIG, an I/O error to SQLite
     while failed < 3:
         try:
             await store.commit(change(number))
