@@ -40,7 +40,7 @@ from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
 from supervisor.config.reload import Configuration, Reloads
-from supervisor.config.settings import Limits
+from supervisor.config.settings import CgroupDriver, Limits
 from supervisor.containerd import adapter
 from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
@@ -80,7 +80,7 @@ from supervisor.runtime.foreign_shim.execs import ShimV2Execs
 from supervisor.runtime.foreign_shim.hub import Hub
 from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.runtime.managers import ContainerRuntimes, ExecRuntimes
-from supervisor.runtime.oci import cgroups
+from supervisor.runtime.oci import cgroups, delegation
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.oci.runplan import Place
@@ -235,6 +235,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
     watchdog_seconds = watchdog.limit_seconds()
     asyncio.get_running_loop().set_default_executor(threads.pool(threads.usual(), "exitd"))
     narrow_containers(settings.root)
+    _warn_of_cgroups(settings.now().cgroup_driver)
     zombie, pidfd = probe.zombie(), probe.pidfd()
     evidence = Evidence({Source.ZOMBIE: zombie, Source.PIDFD: pidfd})
     store = Store(
@@ -348,6 +349,23 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         await _until_told_to_stop()
         systemd.stopping()
         desk.stop()
+
+
+def _warn_of_cgroups(driver: CgroupDriver) -> None:
+    """Log what containers will lack, and why, before the first of them is refused."""
+    try:
+        unusable = delegation.unusable()
+        lacking = {} if unusable else delegation.lacking()
+    except OSError as error:
+        log.warning("cgroups cannot be looked at", why=str(error))
+        return
+    if unusable:
+        log.warning("no container can be made", why=unusable.why, cure=unusable.cure)
+    for controller, refusal in lacking.items():
+        log.warning("containers cannot be limited", by=controller, why=refusal.why, cure=refusal.cure)
+    if driver is CgroupDriver.CGROUPFS and uses_systemd(CgroupDriver.AUTO) and cgroups.mode() is cgroups.Mode.V2:
+        why = "systemd owns the tree in which exitd makes its containers' cgroups"
+        log.warning("two write in one tree of cgroups", why=why, cure="cgroup_driver = auto or systemd")
 
 
 async def _serve_api(

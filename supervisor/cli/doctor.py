@@ -1,5 +1,6 @@
 """`doctor`: one line for each thing that exitd needs on this machine, with the cure if it is missing."""
 
+import errno
 import json
 import os
 import resource
@@ -18,6 +19,7 @@ from supervisor.cli.app import connect
 from supervisor.model.errors import BadRequest, ExitdError
 from supervisor.monitor import probe
 from supervisor.monitor.probe import Capability
+from supervisor.runtime.oci import delegation
 
 DEFAULT_STATE = "/run/exitd"
 PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald")
@@ -73,7 +75,9 @@ def machine() -> Iterator[Finding]:
     yield _finding(
         "kernel", Capability(new, f"Linux {os.uname().release}", "" if new else "Linux 5.10 or newer"), fatal=True
     )
-    yield _finding("cgroup", cgroup(), fatal=True)
+    yield _finding("cgroup", made := cgroup(), fatal=True)
+    if made.works:
+        yield _finding("controllers", controllers(), fatal=False)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = Capability(hard >= WANTED_FDS, f"{soft} open files, at most {hard} (exitd raises it to that)")
     cure = "" if enough.works else f"for thousands of containers: ulimit -Hn {WANTED_FDS}, or LimitNOFILE= in the unit"
@@ -81,19 +85,30 @@ def machine() -> Iterator[Finding]:
 
 
 def cgroup(root: str = CGROUP_ROOT) -> Capability:
-    """Find the version, and try to make a cgroup."""
+    """Find the version, and whether cgroups can be made. Tries it but with version 2, whose tree is systemd's."""
     version = probe.cgroup_version(root)
-    if not version:
-        return Capability(False, f"no cgroups under {root}", "mount them (systemd and cgroupfs-mount do)")
-    parent = root if version == "v2" else f"{root}/memory"
-    group = Path(parent, f"exitd-doctor-{os.getpid()}")
+    if refusal := delegation.unusable(root):
+        return Capability(False, f"{version}, not writable: {refusal.why}" if version else refusal.why, refusal.cure)
     try:
-        group.mkdir()
-        group.rmdir()
+        if version != "v2":
+            group = Path(root, "memory", f"exitd-doctor-{os.getpid()}")
+            group.mkdir()
+            group.rmdir()
+        elif not os.access(root, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), root)
     except OSError as error:
         cure = "run as root, outside of a container or in a privileged one"
-        return Capability(False, f"{version}, not writable: {parent}: {error.strerror}", cure)
+        return Capability(False, f"{version}, not writable: {error.filename}: {error.strerror}", cure)
     return Capability(True, f"{version}, writable")
+
+
+def controllers(root: str = CGROUP_ROOT) -> Capability:
+    """Find by which controllers containers can be limited."""
+    lacking = delegation.lacking(root)
+    if not lacking:
+        return Capability(True, ", ".join(delegation.LIMITED))
+    why, cure = (dict.fromkeys(getattr(each, name) for each in lacking.values()) for name in ("why", "cure"))
+    return Capability(False, "; ".join(why), "; ".join(cure))
 
 
 def tools() -> Iterator[Finding]:

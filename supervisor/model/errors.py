@@ -73,6 +73,12 @@ class CannotWatch(ExitdError):
     reason = "CANNOT_WATCH"
 
 
+class CannotConfine(ExitdError):
+    """No container can have a cgroup on this machine; the text has the cure."""
+
+    reason = "CANNOT_CONFINE"
+
+
 class AmbiguousId(ExitdError):
     """The prefix fits several ids."""
 
@@ -241,6 +247,7 @@ CODES: dict[type[ExitdError], Code] = {
     NoSuchProcess: Code.NOT_FOUND,
     NoSuchWatch: Code.NOT_FOUND,
     CannotWatch: Code.FAILED_PRECONDITION,
+    CannotConfine: Code.FAILED_PRECONDITION,
     AmbiguousId: Code.INVALID_ARGUMENT,
     NameTaken: Code.ALREADY_EXISTS,
     WrongState: Code.FAILED_PRECONDITION,

@@ -19,10 +19,10 @@ from shim.frozen import frozen
 from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
 from supervisor.model import pods
-from supervisor.model.errors import BadRequest, ShimFailed
+from supervisor.model.errors import BadRequest, CannotConfine, ShimFailed
 from supervisor.model.values import Container, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
-from supervisor.runtime.oci import cgroups, command, machine, namespaces, privileges, rootfs, spec, users
+from supervisor.runtime.oci import cgroups, command, delegation, machine, namespaces, privileges, rootfs, spec, users
 from supervisor.runtime.oci.confine import confine
 from supervisor.runtime.oci.seccomp import SeccompMachine
 from supervisor.runtime.oci.users import Ids
@@ -63,10 +63,12 @@ def log_path(root: str, container: Container) -> str:
 
 
 def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:
-    """Mount and write what is missing. Repeatable. Raises BadRequest for what the caller must change, ShimFailed when
-    the machine does not permit it."""
+    """Mount and write what is missing. Repeatable. Raises BadRequest for what the caller must change,
+    CannotConfine where no container can have a cgroup, ShimFailed when the machine does not permit something else."""
     directory = directory_of(root, container.id)
     try:
+        if refusal := delegation.unusable():
+            raise CannotConfine(str(refusal))
         for path in (os.path.dirname(directory), directory, f"{directory}/bundle"):  # makedirs' mode is the last one's
             os.makedirs(path, mode=0o700, exist_ok=True)
         merged = "" if container.spec.bundle else rootfs.prepare(container.spec, f"{directory}/rootfs", limits)
@@ -228,7 +230,7 @@ def _host(container: Container) -> spec.Host:
         swap_limit=cgroups.counts_swap(),
         hard_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         oom_score_adj=container.spec.task.oom_score_adj if container.spec.task is not None else 0,
-        counts_pids=cgroups.counts_pids(),
+        lacking=tuple((name, str(refusal)) for name, refusal in delegation.lacking().items()),
         capabilities=machine.capabilities(),
         hidden=machine.throttles(),
         sysctls=machine.sysctls(),

@@ -72,6 +72,11 @@ def _mode_of(root: str) -> Mode:
     return Mode.HYBRID if os.path.exists(f"{root}/unified/cgroup.controllers") else Mode.V1
 
 
+def hierarchies(root: str = ROOT) -> list[str]:
+    """Return the names of the v1 hierarchies; none with v2 alone."""
+    return _layout(root)[1]
+
+
 def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
     """Return the cgroup's present or future directory in each hierarchy: {"memory": DIR, ...}; with v2 one entry,
     "unified".
@@ -209,7 +214,7 @@ def limit_cpu(cgroups_path: str, milli: int, root: str = ROOT) -> None:
     quota = max(milli * CPU_PERIOD_US // 1000, MIN_QUOTA_US)
     if mode(root) is Mode.V2:
         return _limit(f"{root}/{inside(cgroups_path)}/cpu.max", f"{quota} {CPU_PERIOD_US}", "cpu", root)
-    top = next((name for name in _hierarchies(root) if "cpu" in name.split(",")), None)
+    top = next((name for name in hierarchies(root) if "cpu" in name.split(",")), None)
     if top is None:
         raise ShimFailed(f"{cgroups_path}: no limit of CPU time, the cpu controller is not mounted")
     _limit(f"{root}/{top}/{inside(cgroups_path)}/cpu.cfs_quota_us", quota, "cpu", root)
@@ -252,11 +257,12 @@ def counts_pids(root: str = ROOT) -> bool:
 
 
 def counts_swap(root: str = ROOT) -> bool:
-    """Return whether a swap limit can be set. v2's top has no such file, so this asks any cgroup below it."""
+    """Return whether a swap limit can be set. v2's top has no such file, so this asks any cgroup below it; what a
+    cgroup namespace shows as the top has one."""
     if mode(root) is not Mode.V2:
         return os.path.exists(f"{root}/memory/memory.memsw.limit_in_bytes")
     below = (entry.path for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
-    return any(os.path.exists(f"{path}/memory.swap.max") for path in below)
+    return any(os.path.exists(f"{path}/memory.swap.max") for path in (root, *below))
 
 
 def pids(cgroups_path: str, root: str = ROOT) -> tuple[int, ...]:
@@ -265,11 +271,18 @@ def pids(cgroups_path: str, root: str = ROOT) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def tops(root: str = ROOT) -> list[str]:
+    """Return the top directory of each hierarchy in which a container has a cgroup; none if there are no cgroups."""
+    if mode(root) is Mode.V2:
+        return [root]
+    return [f"{root}/{name}" for name in hierarchies(root) if name != "unified"]
+
+
 def writable(root: str = ROOT) -> bool:
     """Return whether cgroups can be made here: by permission and by mount (access(2) knows read-only ones)."""
     if mode(root) is Mode.V2:
         return os.access(root, os.W_OK)
-    names = _hierarchies(root)
+    names = hierarchies(root)
     return bool(names) and all(os.access(os.path.join(root, name), os.W_OK) for name in names)
 
 

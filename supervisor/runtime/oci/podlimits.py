@@ -1,16 +1,33 @@
 """Sets a pod's own limits, on the cgroup around those of its containers."""
 
-from supervisor.model.values import Container
-from supervisor.runtime.oci import bundle, cgroups
+from supervisor.model.errors import BadRequest, ShimFailed
+from supervisor.model.values import Container, Pod
+from supervisor.runtime.oci import bundle, cgroups, delegation
 
 
 def set_limits(container: Container) -> None:
     """Set the limits of a pause container's pod before that container is made, so that nothing in the pod ever runs
-    without them. Raises ShimFailed."""
-    pod, cgroup = container.spec.pod, bundle.pod_cgroup(container.id)
-    if pod is not None and pod.memory_bytes:
+    without them. Raises BadRequest for a limit that nobody can set on this machine, ShimFailed when the kernel
+    refuses one."""
+    pod = container.spec.pod
+    if pod is None or not (pod.memory_bytes or pod.pids_limit or pod.cpu_limit_milli):
+        return
+    _refuse(pod)
+    cgroup = bundle.pod_cgroup(container.id)
+    if pod.memory_bytes:
         cgroups.limit_memory(cgroup, pod.memory_bytes)
-    if pod is not None and pod.pids_limit:
+    if pod.pids_limit:
         cgroups.limit_pids(cgroup, pod.pids_limit)
-    if pod is not None and pod.cpu_limit_milli:
+    if pod.cpu_limit_milli:
         cgroups.limit_cpu(cgroup, pod.cpu_limit_milli)
+
+
+def _refuse(pod: Pod) -> None:
+    try:
+        lacking = delegation.lacking()
+    except OSError as error:
+        raise ShimFailed(f"{error.filename}: {error.strerror}; the pod's limits are not set") from error
+    asked = (("memory_bytes", "memory"), ("pids_limit", "pids"), ("cpu_limit_milli", "cpu"))
+    for field, controller in asked:
+        if getattr(pod, field) and controller in lacking:
+            raise BadRequest(f"pod.{field}: {lacking[controller]}; or ask for no limit")

@@ -62,14 +62,14 @@ def _asked(rights: Rights) -> dict[str, dict[str, object]]:
     return {kind: {"type": kind, "soft": each.soft, "hard": each.hard} for kind, each in kinds.items()}
 
 
-def pids(rights: Rights, *, counted: bool) -> dict[str, object]:
-    """Return the part of `resources`. `counted`: the kernel can count processes; if it cannot, the default is no limit.
-    Raises BadRequest."""
+def pids(rights: Rights, *, lacking: str) -> dict[str, object]:
+    """Return the part of `resources`. `lacking`: why the number of processes cannot be limited here; then the default
+    is no limit. Raises BadRequest."""
     if not rights.pids_limit:
         return {}
-    if not counted:
+    if lacking:
         if rights.pids_limit != DEFAULT_PIDS:
-            raise BadRequest("rights.pids_limit: this machine has no cgroup controller `pids`; ask for no limit")
+            raise BadRequest(f"rights.pids_limit: {lacking}; or ask for no limit")
         return {}
     return {"pids": {"limit": rights.pids_limit}}
 

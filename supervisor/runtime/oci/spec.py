@@ -44,7 +44,7 @@ class Host:
     swap_limit: bool = False  # the kernel counts swap: without a swap limit a memory limit is twice as high
     hard_files: int = 4096
     oom_score_adj: int = 0
-    counts_pids: bool = True
+    lacking: tuple[tuple[str, str], ...] = ()  # controllers by which nothing can be limited, and why
     capabilities: tuple[str, ...] = NAMES  # that the daemon can pass on
     sysctls: tuple[tuple[str, str], ...] = ()  # for a network namespace of its own
     apparmor: bool = True
@@ -78,8 +78,8 @@ def config(
     resources: Document = {
         "devices": privileges.device_rules(spec.rights),
         **_memory(spec, host),
-        **_cpu(spec),
-        **privileges.pids(spec.rights, counted=host.counts_pids),
+        **_cpu(spec, host),
+        **privileges.pids(spec.rights, lacking=dict(host.lacking).get("pids", "")),
     }
     joins = dict(shared.namespaces)
     defaults = [_default_mount(*mount, privileged=spec.rights.privileged) for mount in MOUNTS]
@@ -236,9 +236,9 @@ def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
     if spec.memory_bytes:
         _section(linux, "resources").update(_memory(spec, host))
     if spec.cpu_limit_milli or spec.cpu_request_milli:
-        _section(linux, "resources").update(_cpu(spec))
+        _section(linux, "resources").update(_cpu(spec, host))
     if spec.rights.pids_limit:
-        _section(linux, "resources").update(privileges.pids(spec.rights, counted=host.counts_pids))
+        _section(linux, "resources").update(privileges.pids(spec.rights, lacking=dict(host.lacking).get("pids", "")))
     if spec.hostname:
         document["hostname"] = spec.hostname
     if spec.read_only:
@@ -344,11 +344,16 @@ def _namespaces(spec: Spec, host: Host) -> tuple[str, ...]:
 def _memory(spec: Spec, host: Host) -> Document:
     if not spec.memory_bytes:
         return {}
+    if why := dict(host.lacking).get("memory"):
+        raise BadRequest(f"memory_bytes: {why}; or ask for no limit")
     swap = {"swap": spec.memory_bytes} if host.swap_limit else {}  # memory and swap together: no swap at all
     return {"memory": {"limit": spec.memory_bytes, **swap}}
 
 
-def _cpu(spec: Spec) -> Document:
+def _cpu(spec: Spec, host: Host) -> Document:
+    asked = "cpu_limit_milli" if spec.cpu_limit_milli else "cpu_request_milli" if spec.cpu_request_milli else ""
+    if asked and (why := dict(host.lacking).get("cpu")):
+        raise BadRequest(f"{asked}: {why}; or ask for none")
     limit = {"quota": spec.cpu_limit_milli * CPU_PERIOD_US // 1000, "period": CPU_PERIOD_US}
     shares = {"shares": max(MIN_SHARES, spec.cpu_request_milli * 1024 // 1000)}  # 1024 for a whole CPU, as in CRI
     cpu = {**(limit if spec.cpu_limit_milli else {}), **(shares if spec.cpu_request_milli else {})}

@@ -48,6 +48,13 @@ def v2(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
+def test_the_top_that_a_cgroup_namespace_shows_says_whether_swap_is_counted(tmp_path: pathlib.Path) -> None:
+    put(tmp_path / "cgroup.controllers", "memory\n")
+    assert not cgroups.counts_swap(str(tmp_path))
+    put(tmp_path / "memory.swap.max", "max\n")
+    assert cgroups.counts_swap(str(tmp_path))
+
+
 def test_a_limit_is_set_before_anything_is_in_the_cgroup(v1: pathlib.Path) -> None:
     cgroups.limit_memory("/exitd/pod-1", 5 << 20, str(v1))
     assert (v1 / "memory/exitd/pod-1/memory.limit_in_bytes").read_text() == str(5 << 20)

@@ -68,9 +68,10 @@ def test_others_see_nothing_of_the_machines_temperature_and_get_no_device() -> N
 
 def test_a_limit_of_processes_is_the_cgroups_where_it_counts_them() -> None:
     assert made(Rights(pids_limit=9))["linux"]["resources"]["pids"] == {"limit": 9}
-    assert "pids" not in made(Rights(pids_limit=2048), Host(counts_pids=False))["linux"]["resources"]
-    with pytest.raises(BadRequest, match="no cgroup controller"):
-        made(Rights(pids_limit=9), Host(counts_pids=False))
+    lacking = Host(lacking=(("pids", "nobody has delegated it: ask somebody"),))
+    assert "pids" not in made(Rights(pids_limit=2048), lacking)["linux"]["resources"]
+    with pytest.raises(BadRequest, match=r"^rights.pids_limit: nobody has delegated it: ask somebody; or ask for no"):
+        made(Rights(pids_limit=9), lacking)
 
 
 def test_limits_stand_beside_that_of_open_files_or_in_its_place() -> None:

@@ -83,6 +83,24 @@ def test_the_memory_limit_forbids_swap_only_where_swap_is_counted() -> None:
     assert made(spec, host=Host(swap_limit=True))["linux"]["resources"]["memory"] == {"limit": 1 << 26, "swap": 1 << 26}
 
 
+@pytest.mark.parametrize(
+    ("asked", "controller", "field"),
+    [
+        ({"memory_bytes": 1 << 26}, "memory", "memory_bytes"),
+        ({"cpu_limit_milli": 250}, "cpu", "cpu_limit_milli"),
+        ({"cpu_request_milli": 250}, "cpu", "cpu_request_milli"),
+    ],
+)
+def test_a_limit_whose_controller_is_lacking_is_refused_with_the_reason(
+    asked: dict[str, int], controller: str, field: str
+) -> None:
+    host, spec = Host(lacking=((controller, "nobody has delegated it: ask"),)), replace(SPEC, **asked)  # type: ignore[arg-type]
+    assert made(host=host)
+    for refused in (made, adapted):
+        with pytest.raises(BadRequest, match=rf"^{field}: nobody has delegated it: ask; or ask for no"):
+            refused(spec, host=host)
+
+
 def test_namespaces_follow_the_network_and_the_cgroup_version() -> None:
     def kinds(document: dict) -> set[str]:  # type: ignore[type-arg]  # JSON
         return {each["type"] for each in document["linux"]["namespaces"]}
