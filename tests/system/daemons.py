@@ -4,6 +4,7 @@ import contextlib
 import glob
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import socket
@@ -62,7 +63,8 @@ class Daemon:
         return self.base / "exitd.log"
 
     def start(self, *, wait: bool = True) -> "Daemon":
-        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug", *self.extra)
+        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug", *asked())
+        words = (*words, *self.extra)  # whose words override
         environment = {**os.environ, **self.environment}
         with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:
             if self.forked and wait and not self.wrapper and self.program == OURS:
@@ -135,6 +137,11 @@ class Daemon:
             os.kill(keeper, signal.SIGKILL)
 
 
+def asked() -> list[str]:
+    """Options of exitd that a whole run is made with, from EXITD_TEST_OPTIONS: another cgroup driver, say."""
+    return shlex.split(os.environ.get("EXITD_TEST_OPTIONS", ""))
+
+
 def remove_all(client: Client) -> None:
     """A pod takes its members with it."""
     for container in client.list(all_of_them=True):
@@ -180,7 +187,7 @@ def left(daemon: Daemon) -> Left:
         zombies=len(zombies_of({daemon.pid, daemon.keeper_pid()})),
         mounts=pathlib.Path("/proc/self/mountinfo").read_text().count(f" {base}/"),
         # Other daemons' containers are not in its log.
-        cgroups=sum(path.name.removeprefix("pod-") in log for path in cgroups()),
+        cgroups=sum(id_of(path) in log for path in cgroups()),
         run_directories=len(list((daemon.state / "c").glob("*/*"))),
         bundles=len(list((daemon.root / "c").glob("*"))),
         descriptors=descriptors_of(daemon.pid),
@@ -189,8 +196,14 @@ def left(daemon: Daemon) -> Left:
 
 def cgroups() -> list[pathlib.Path]:
     """Of every daemon: others' come and go meanwhile, which glob.glob does not mind and Path.glob does."""
-    found = (path for word in ("*/exitd/*", "*/exitd/pod-*/*") for path in glob.glob(f"/sys/fs/cgroup/{word}"))
+    words = ("exitd/*", "exitd/pod-*/*", "exitd.slice/exitd-*", "exitd.slice/exitd-*.slice/exitd-*.scope")
+    found = (path for word in words for top in ("", "*/") for path in glob.glob(f"/sys/fs/cgroup/{top}{word}"))
     return [pathlib.Path(path) for path in found if os.path.isdir(path)]
+
+
+def id_of(cgroup: pathlib.Path) -> str:
+    """The container's or the pod's, whichever driver has made the cgroup."""
+    return cgroup.name.removeprefix("pod-").removeprefix("exitd-").removesuffix(".scope").removesuffix(".slice")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import time
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.attachment import Attachment
 from supervisor.api.client import Client
-from supervisor.runtime.oci import cgroups
+from supervisor.runtime.oci import bundle, cgroups
 from tests.system.daemons import spec
 from tests.system.processes import in_mask
 from tests.system.waits import LIMIT_SECONDS, until
@@ -95,8 +95,14 @@ exit 3
 WHOLE = sorted(["child", "grandchild", *map(str, range(1, LINES + 1))])
 
 
-def members(container: str, pod: str = "") -> tuple[int, ...]:
-    return cgroups.pids(f"/exitd/{f'pod-{pod}/' if pod else ''}{container}")
+def cgroup(container: str) -> str:
+    """The container's cgroups path, whichever driver has made its cgroup; where it has none, as if by cgroupfs."""
+    found = [path for path in bundle.stray_cgroups(container) if cgroups.existing(path)]
+    return found[0] if found else bundle.single_cgroup(container)
+
+
+def members(container: str) -> tuple[int, ...]:
+    return cgroups.pids(cgroup(container))
 
 
 def begun(client: Client, shared: pathlib.Path, **fields: object) -> pb.Container:

@@ -246,9 +246,11 @@ def leaks(daemon: Daemon, client: Client) -> list[str]:
         line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if f" {daemon.base}/" in line
     ]
     for id in {event.id for event in events(client)}:
-        for place in (id, f"pod-{id}", f"pod-*/{id}"):
-            found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/exitd/{place}")]
-            found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"exitd/{place}")]
+        by_cgroupfs = (f"exitd/{id}", f"exitd/pod-{id}", f"exitd/pod-*/{id}")
+        by_systemd = (f"exitd.slice/exitd-{id}.*", f"exitd.slice/exitd-*.slice/exitd-{id}.scope")
+        for place in (*by_cgroupfs, *by_systemd):
+            found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/{place}")]
+            found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(place)]
     found += [str(path) for path in (*(daemon.state / "c").glob("*"), *(daemon.root / "c").glob("*"))]
     found += [f"zombie {pid}" for pid in zombies_of({daemon.pid, daemon.keeper_pid()})]
     found += [f"exitd holds {link}" for link in _links(daemon.pid) if _is_of_a_run(link, str(daemon.state))]

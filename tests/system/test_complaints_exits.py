@@ -16,8 +16,8 @@ from supervisor.api.answers import Waiting
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError
 from tests.system.daemons import Daemon, left, spec, warm_up
-from tests.system.lives import ended
-from tests.system.processes import cgroup_pids, in_mask, killed
+from tests.system.lives import ended, members
+from tests.system.processes import in_mask, killed
 from tests.system.runtimes import Wrapper
 from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
@@ -113,10 +113,6 @@ def test_the_shim_that_is_shown_is_the_parent_of_init(client: Client) -> None:
     parent = pathlib.Path(f"/proc/{shown.init.pid}/stat").read_text().rpartition(")")[2].split()[1]
     assert (shown.shim.pid, shown.monitored_by) == (int(parent), "shim")
     client.remove(container.id, force=True)
-
-
-def members(container_id: str) -> set[int]:
-    return cgroup_pids(f"/exitd/{container_id}")
 
 
 def test_a_cgroup_killed_from_outside_ends_its_shim_too(client: Client) -> None:

@@ -12,11 +12,10 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from tests.supervisor.images.building import Made, docker_archive
-from tests.system import images, oracle
+from tests.system import images, lives, oracle
 from tests.system.daemons import Daemon, left, spec
 from tests.system.exitctl import Cli
 from tests.system.lives import events, first_exit, types
-from tests.system.processes import cgroup_pids
 from tests.system.waits import scaled, until
 
 # Of a probe that was frozen in the middle nobody wants the output.
@@ -91,7 +90,7 @@ def test_a_probe_beyond_its_limit_has_failed_and_is_ended_with_all_it_has_starte
     id = begin(client, share, ("sh", "-c", "echo begun; sleep 999 & sleep 999"), timeout_ns=200 * MS, retries=1)
     last = until_status(client, id, "unhealthy").log[-1]
     assert (last.kind, last.signal, last.timed_out, last.output) == ("signaled", 9, True, b"begun\n")
-    until(lambda: len(cgroup_pids(f"/exitd/{id}")) == 1, "something of a probe is left")
+    until(lambda: len(lives.members(id)) == 1, "something of a probe is left")
 
 
 def test_a_command_that_is_not_there_is_a_failure_that_says_so(client: Client, share: pathlib.Path) -> None:

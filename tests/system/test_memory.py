@@ -95,7 +95,7 @@ def test_a_memory_kill_whose_counter_has_gone_with_its_cgroup_is_known_from_the_
             until(lambda: state_of(shim) == "T", "the shim's standstill")
             (daemon.base / "go").touch()
             until(lambda: state_of(container.init.pid) == "Z", "the memory kill")
-            cgroups.remove(f"/exitd/{container.id}")
+            cgroups.remove(lives.cgroup(container.id))
         until(lambda: state_of(container.init.pid) != "Z", "the shim's word")
         daemon.start()
         with daemon.client() as client:

@@ -232,11 +232,14 @@ def test_a_pods_memory_limit_is_that_of_all_its_containers_together(client: Clie
     assert client.inspect_pod(made.id).state == "SANDBOX_READY"
 
 
+PLACES_OF_PODS = ("exitd/pod-$id", "exitd.slice/exitd-$id.slice")  # by the two cgroup drivers
+
+
 def test_a_pod_that_its_runtime_refuses_leaves_no_cgroup_of_its_limits(daemon: Daemon, client: Client) -> None:
     """The cgroup is there when the runtime is called, and nobody removes the pod: there never was one."""
     runtime, found = Wrapper.make(daemon.base), daemon.base / "found"
-    tops = "/sys/fs/cgroup/exitd /sys/fs/cgroup/*/exitd"
-    runtime.on("create", f"for id; do :; done; for top in {tops}; do ls -d $top/pod-$id; done >{found}; exit 1")
+    places = [f"/sys/fs/cgroup/{top}{name}" for top in ("", "*/") for name in PLACES_OF_PODS]
+    runtime.on("create", f"for id; do :; done; ls -d {' '.join(places)} >{found}; exit 1")
     with pytest.raises(RuntimeFailed, match="could not create"):
         pod(client, runtime=runtime.name, pod=pb.PodSpec(memory_bytes=48 << 20, pids_limit=60))
     limited = [pathlib.Path(line) for line in found.read_text().splitlines()]

@@ -22,10 +22,10 @@ from tests.system.waits import LIMIT_SECONDS, until
 NOTHING = Left(shims=0, zombies=0, mounts=0, cgroups=0, run_directories=0, bundles=0, descriptors=0)
 
 
-def emptied(exit_: pb.Exit, container: str, pod: str = "") -> None:
+def emptied(exit_: pb.Exit, container: str) -> None:
     """Nobody is left of it, and if the kernel was too slow for the limit, its end says of how many."""
-    assert len(members(container, pod)) <= exit_.left_behind
-    until(lambda: not members(container, pod), "its children live on")
+    assert len(members(container)) <= exit_.left_behind
+    until(lambda: not members(container), "its children live on")
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_nor_in_a_pods_and_the_other_members_live_on(daemon: Daemon, client: Cli
     (tmp_path / "end").touch()
     exit_ = lives.ended(waiting.result(LIMIT_SECONDS))
     assert word(exit_) == "exited 3"
-    emptied(exit_, made.id, pod.id)
-    assert members(other.id, pod.id) == (other.init.pid,)
+    emptied(exit_, made.id)
+    assert members(other.id) == (other.init.pid,)
 
 
 def test_execs_end_with_it_and_are_reported_before(client: Client, tmp_path: pathlib.Path) -> None:
@@ -103,7 +103,7 @@ def test_what_was_moved_out_of_the_cgroup_is_left_alone(
     pid = int((tmp_path / who).read_text())
     pidfd = os.pidfd_open(pid)
     try:
-        for top in filter(os.path.isdir, cgroups.paths(f"/exitd/{made.id}").values()):
+        for top in filter(os.path.isdir, cgroups.paths(lives.cgroup(made.id)).values()):
             pathlib.Path(top, "../../cgroup.procs").resolve().write_text(str(pid))
         (tmp_path / "end").touch()
         exit_ = last_exit(client, made.id)

@@ -300,6 +300,7 @@ def test_stats_have_every_message_within_also_after_the_end(tasks: Tasks) -> Non
         else:
             two = cgroups2_pb2.Metrics.FromString(stats.value)
             assert two.HasField("cpu") and two.HasField("memory_events") and two.memory.usage_limit == 64 << 20
+            assert two.cpu.usage_usec > 0 and (ending or (two.memory.usage > 0 and two.pids.current == 1))
     r.delete("box")
 
 

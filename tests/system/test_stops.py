@@ -16,7 +16,7 @@ from supervisor.api.client import Client
 from supervisor.model.errors import WrongState
 from supervisor.runtime.oci import cgroups
 from tests.system import daemons, lives
-from tests.system.lives import backing_off, events, first_exit, last_exit, ledger, types, word
+from tests.system.lives import backing_off, events, first_exit, last_exit, ledger, members, types, word
 from tests.system.runtimes import Wrapper
 from tests.system.waits import LIMIT_SECONDS, until
 
@@ -33,26 +33,22 @@ def promptly() -> Iterator[None]:
 def names_in_the_cgroup(container: str) -> list[str]:
     """What they have executed: one that has forked and not got there yet would hold v1's freezer up."""
     names = []
-    for pid in members_of_the_cgroup(container):
+    for pid in members(container):
         with contextlib.suppress(OSError):
             names.append(pathlib.Path(f"/proc/{pid}/comm").read_text().strip())
     return names
 
 
-def members_of_the_cgroup(container: str, pod: str = "") -> tuple[int, ...]:
-    return cgroups.pids(f"/exitd/{f'pod-{pod}/' if pod else ''}{container}")
-
-
 def frozen_from_outside(container: pb.Container) -> None:
     """By its cgroup: exitd was not asked, and still takes it for running."""
-    path = cgroups.paths(f"/exitd/{container.id}")
+    path = cgroups.paths(lives.cgroup(container.id))
     file, word, state = (
         (f"{path['unified']}/cgroup.freeze", "1", f"{path['unified']}/cgroup.events")
         if "freezer" not in path
         else (f"{path['freezer']}/freezer.state", "FROZEN", f"{path['freezer']}/freezer.state")
     )
     pathlib.Path(file).write_text(word)
-    until(lambda: {"FROZEN\n", "frozen 1"} & set(pathlib.Path(state).read_text().splitlines(keepends=True)), "frozen")
+    until(lambda: {"FROZEN", "frozen 1"} & {*pathlib.Path(state).read_text().splitlines()}, "frozen")
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "kill --all", "rm -f"])
@@ -94,7 +90,7 @@ def test_a_kill_of_all_comes_to_init_before_it_hears_of_the_others_ends(client: 
         mounts = [pb.Mount(source=str(tmp_path), destination="/mnt")]
         container = lives.up(client, "sh", "-c", "exec </mnt/line; : >/mnt/up; read line; exit 16", mounts=mounts)
         until((tmp_path / "up").exists, "it does not begin")
-        for path in set(cgroups.paths(f"/exitd/{container.id}").values()):
+        for path in set(cgroups.paths(lives.cgroup(container.id)).values()):
             for one in earlier:
                 pathlib.Path(f"{path}/cgroup.procs").write_text(f"{one.pid}\n")
         client.kill(container.id, "KILL", everyone=True)
@@ -109,7 +105,7 @@ def test_a_kill_of_all_comes_to_init_before_it_hears_of_the_others_ends(client: 
 def test_children_that_outlive_an_init_in_the_hosts_pid_namespace_are_killed_with_its_cgroup(client: Client) -> None:
     container, exit_ = lives.run(client, "sh", "-c", LEAVES_CHILDREN, pid="host")
     assert (word(exit_), exit_.reason) == ("exited 3", "self")
-    until(lambda: not members_of_the_cgroup(container), "its children live on")
+    until(lambda: not members(container), "its children live on")
     assert word(last_exit(client, container)) == "exited 3"
 
 
@@ -118,8 +114,8 @@ def test_children_that_outlive_a_member_in_its_pods_pid_namespace_are_killed_and
     other = lives.up(client, sandbox=made.id, pid="pod")
     container, exit_ = lives.run(client, "sh", "-c", LEAVES_CHILDREN, sandbox=made.id, pid="pod")
     assert word(exit_) == "exited 3"
-    until(lambda: not members_of_the_cgroup(container, made.id), "its children live on")
-    assert members_of_the_cgroup(other.id, made.id) == (other.init.pid,)
+    until(lambda: not members(container), "its children live on")
+    assert members(other.id) == (other.init.pid,)
     assert client.inspect_pod(made.id).state == "SANDBOX_READY"
 
 
@@ -131,10 +127,10 @@ def test_a_stop_of_an_init_in_the_hosts_pid_namespace_takes_its_children_along(c
         client, "sh", "-c", "trap 'exit 4' TERM; sleep 1000 & while :; do sleep 0.05; done", pid="host"
     )
     assert os.readlink(f"/proc/{container.init.pid}/ns/pid") == os.readlink("/proc/self/ns/pid")
-    until(lambda: len(members_of_the_cgroup(container.id)) >= 3, "its children")
+    until(lambda: len(members(container.id)) >= 3, "its children")
     client.stop(container.id, 10)
     assert last_exit(client, container.id).reason == "stop"
-    until(lambda: not members_of_the_cgroup(container.id), "its children live on")
+    until(lambda: not members(container.id), "its children live on")
 
 
 @pytest.mark.parametrize("number", ["KILL", "TERM"])

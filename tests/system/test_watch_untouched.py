@@ -31,7 +31,8 @@ def listing(root: pathlib.Path) -> dict[str, tuple[int, int, int]]:
 
 def counters(cgroup: str) -> dict[str, str]:
     """What can be written in its cgroups, but for what counts by itself."""
-    files = (path for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/{cgroup.lstrip('/')}/*") if path.is_file())
+    top, inner = pathlib.Path("/sys/fs/cgroup"), cgroup.lstrip("/")
+    files = (path for at in (inner, f"*/{inner}") for path in top.glob(f"{at}/*") if path.is_file())
     found = {}
     for path in files:
         if path.stat().st_mode & 0o222 and path.stat().st_mode & 0o444 and not MOVING.search(path.name):
