@@ -161,7 +161,7 @@ class Stage:
     def _clear_machine(self, containers: list[str]) -> list[str]:
         """Remove cgroups, mounts, directories; never anything below a mount, which may be the host's /."""
         found = []
-        for path in map(bundle.single_cgroup, containers):
+        for path in (path for container in containers for path in bundle.stray_cgroups(container)):
             if any(os.path.isdir(each) for each in cgroups.paths(path).values()):
                 found.append(f"the cgroup {path}")
                 cgroups.remove(path)

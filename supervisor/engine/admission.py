@@ -37,9 +37,9 @@ POD_LIMITS = ("memory_bytes", "pids_limit", "cpu_limit_milli")
 BOOTED_WITH_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
 
 
-def refuse_unfit(spec: Spec, found: RuntimeEntry, *, systemd: bool) -> None:
+def refuse_unfit(spec: Spec, found: RuntimeEntry) -> None:
     """RuntimeMissing for a task of a runtime that cannot have any, BadRequest for a limit of a pod that cannot be set
-    with this runtime and cgroup driver."""
+    with this runtime."""
     if found.runtime_type and spec.task:
         raise RuntimeMissing(
             f"runtime {found.name} is {found.runtime_type}, a shim of its own: a task of containerd's needs an OCI "
@@ -47,11 +47,6 @@ def refuse_unfit(spec: Spec, found: RuntimeEntry, *, systemd: bool) -> None:
             runtime=found.name,
         )
     limit = next((name for name in POD_LIMITS if spec.pod and getattr(spec.pod, name)), "")
-    if systemd and limit:
-        raise BadRequest(
-            f"{limit} of a pod: with the cgroup driver systemd a pod has no cgroup of its own; limit its "
-            "containers instead, or choose the cgroup driver cgroupfs in exitd's configuration"
-        )
     if limit and found.runtime_type and not binary.is_of_runc(found.runtime_type):
         raise BadRequest(
             f"{limit} of a pod: {found.runtime_type} runs its containers where exitd has no cgroup around them; limit "
@@ -91,6 +86,12 @@ def uses_systemd(driver: CgroupDriver, mark: str = BOOTED_WITH_SYSTEMD) -> bool:
     if driver is CgroupDriver.AUTO:
         return os.path.isdir(mark) and not os.path.islink(mark)
     return driver is CgroupDriver.SYSTEMD
+
+
+def driver_of(pause: Container | None, config: Config) -> bool:
+    """Return whether systemd makes its cgroup. A pod's members are with its pause container, whatever the configuration
+    has become since: in another driver's tree the pod's limits would not hold for them."""
+    return pause.spec.systemd_cgroup if pause is not None else uses_systemd(config.cgroup_driver)
 
 
 # -- where its log goes
@@ -308,8 +309,8 @@ class Admission:
         spec = placed(spec, place.role, pause)
 
         config = self._config()
-        entry, systemd = config.runtime(spec.runtime), uses_systemd(config.cgroup_driver)
-        refuse_unfit(spec, entry, systemd=systemd)
+        entry, systemd = config.runtime(spec.runtime), driver_of(pause, config)
+        refuse_unfit(spec, entry)
         program = await self._runtimes.at(spec.runtime, lambda: find_program(entry))
         spec = with_runtime(spec, config, program, systemd=systemd)
 

@@ -45,11 +45,11 @@ SIGKILL = 9
 log = structlog.get_logger(__name__)
 
 
-def set_pod_limits(container: Container) -> None:
+async def set_pod_limits(container: Container) -> None:
     """Set a pod's own limits if its containers are in its cgroup. An earlier exitd stored such limits, without effect,
     also for shims that run them elsewhere. Raises ShimFailed."""
     if binary.is_of_runc(container.spec.runtime_type):
-        podlimits.set_limits(container)
+        await podlimits.set_limits(container)
 
 
 class ShimV2Containers:
@@ -68,7 +68,7 @@ class ShimV2Containers:
 
     async def create_container(self, container: Container) -> Made:
         own = await self._prepared(container)
-        set_pod_limits(container)
+        await set_pod_limits(container)
         key, path = RunKey(container.id, container.run), self._path(container)
         pause = self._hub.watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
         with namespaces.opened(container.spec, pause) as joins:

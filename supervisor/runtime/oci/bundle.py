@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -22,14 +23,26 @@ from supervisor.model import pods
 from supervisor.model.errors import BadRequest, CannotConfine, ShimFailed
 from supervisor.model.values import Container, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
-from supervisor.runtime.oci import cgroups, command, delegation, machine, namespaces, privileges, rootfs, spec, users
+from supervisor.runtime.oci import (
+    cgroups,
+    command,
+    delegation,
+    machine,
+    namespaces,
+    privileges,
+    rootfs,
+    slices,
+    spec,
+    users,
+)
 from supervisor.runtime.oci.confine import confine
 from supervisor.runtime.oci.seccomp import SeccompMachine
 from supervisor.runtime.oci.users import Ids
 
 CGROUP_PARENT = "/exitd"
 SCOPE_NAME = LatePattern(r"exitd-[0-9a-z-]+\.scope")
-SCOPES = "exitd.slice:exitd:"  # for the systemd driver
+# What exitd chooses: a container's cgroup by either driver, and a pod's slice.
+OURS = LatePattern(r"/exitd/.+|exitd(?:-[0-9a-f]+)?\.slice:exitd:.+|/exitd\.slice/exitd-[0-9a-f]+\.slice", re.DOTALL)
 SHM = "shm"
 MOST_STORED_BYTES = 64 << 20  # a caller's largest one with every character escaped, and what exitd adds
 LOG_NAMES: dict[LogDriver | None, str] = {LogDriver.CRI: "container.log", LogDriver.JSON_FILE: "container-json.log"}
@@ -167,11 +180,11 @@ def remove(container_id: str, root: str) -> None:
 
 
 def default_cgroup(container: Container) -> str:
-    """A pod has a cgroup around those of its containers, whose limits hold for all of them together. With systemd,
-    their scopes are side by side."""
-    if container.spec.systemd_cgroup:
-        return scope(container.id)
+    """A pod has a cgroup around those of its containers, whose limits hold for all of them together. With systemd, it
+    is a slice around their scopes."""
     pod = pod_of(container)
+    if container.spec.systemd_cgroup:
+        return scope(container.id, pod)
     return f"{pod_cgroup(pod)}/{container.id}" if pod else single_cgroup(container.id)
 
 
@@ -179,37 +192,69 @@ def single_cgroup(container_id: str) -> str:
     return f"{CGROUP_PARENT}/{container_id}"
 
 
-def scope(container_id: str) -> str:
-    return f"{SCOPES}{container_id}"
+def scope(container_id: str, pod_id: str = "") -> str:
+    return f"{slices.name_of(pod_id) if pod_id else slices.TOP}:exitd:{container_id}"
 
 
 def is_ours(cgroups_path: str) -> bool:
     """Return whether exitd chose the cgroup, and not a bundle, whose cgroup other processes may share."""
-    return cgroups_path.startswith((f"{CGROUP_PARENT}/", SCOPES))
+    return OURS.fullmatch(cgroups_path) is not None
 
 
 def pod_cgroup(pod_id: str) -> str:
     return f"{CGROUP_PARENT}/pod-{pod_id}"
 
 
+def pod_slice(pod_id: str) -> str:
+    """Return the cgroups path of the pod's slice: that of its directory, since only scopes have one by their unit."""
+    return f"/{slices.TOP}/{slices.name_of(pod_id)}"
+
+
+def cgroup_around(container: Container) -> str:
+    """Return the cgroup around those of a pod's containers, of the pod that this pause container is."""
+    return pod_slice(container.id) if container.spec.systemd_cgroup else pod_cgroup(container.id)
+
+
+def pod_of_slice(cgroups_path: str) -> str:
+    """Return the id of the pod whose slice has this path; empty if it is no pod's slice."""
+    top, _, name = cgroups_path.rpartition("/")
+    return slices.pod_in(name) if top == f"/{slices.TOP}" else ""
+
+
+def _names_in(cgroups_path: str) -> list[str]:
+    return [path.rpartition("/")[2] for path in cgroups.children(cgroups_path)]
+
+
 def stray_cgroups(container_id: str) -> tuple[str, ...]:
     """Return the possible cgroups of a container that exitd no longer knows."""
     pods_own = (parent for parent in cgroups.children(CGROUP_PARENT) if "/pod-" in parent)
-    return single_cgroup(container_id), scope(container_id), *(f"{parent}/{container_id}" for parent in pods_own)
+    in_slices = (scope(container_id, pod) for name in _names_in(f"/{slices.TOP}") if (pod := slices.pod_in(name)))
+    return (
+        single_cgroup(container_id),
+        scope(container_id),
+        *(f"{parent}/{container_id}" for parent in pods_own),
+        *in_slices,
+    )
 
 
 def all_cgroups() -> tuple[str, ...]:
     """Return every cgroup with a name that exitds give to pods and containers, members of pods first."""
     top = cgroups.children(CGROUP_PARENT)
     members = tuple(member for parent in top if "/pod-" in parent for member in cgroups.children(parent))
-    scopes = (path.rpartition("/")[2] for path in cgroups.children("/exitd.slice"))
-    own = tuple(scope(name[len("exitd-") : -len(".scope")]) for name in scopes if SCOPE_NAME.fullmatch(name))
-    return (*members, *top, *own)
+    in_slice = _names_in(f"/{slices.TOP}")
+    pods_own = [pod for name in in_slice if (pod := slices.pod_in(name))]
+    in_pods = [scope(id, pod) for pod in pods_own for id in _ids_of_scopes(_names_in(pod_slice(pod)))]
+    own = [scope(id) for id in _ids_of_scopes(in_slice)]
+    return (*members, *top, *in_pods, *own, *map(pod_slice, pods_own))
+
+
+def _ids_of_scopes(names: Iterable[str]) -> list[str]:
+    return [name[len("exitd-") : -len(".scope")] for name in names if SCOPE_NAME.fullmatch(name)]
 
 
 def id_of(cgroups_path: str) -> str:
     """Return the container's id, or the pod's, from a path of `all_cgroups`."""
-    return re.split("[/:]", cgroups_path)[-1].removeprefix("pod-")
+    return pod_of_slice(cgroups_path) or re.split("[/:]", cgroups_path)[-1].removeprefix("pod-")
 
 
 def pod_of(container: Container) -> str:

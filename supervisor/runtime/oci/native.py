@@ -20,7 +20,7 @@ from supervisor.model.values import ROW_DAMAGED, UNCONFINED, Container, Phase, P
 from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.ownership import Owner
 from supervisor.monitor.witness import Beginning, Watch
-from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime
+from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime, slices
 from supervisor.runtime.oci.runplan import SHIM_SECONDS, Place
 from supervisor.runtime.oci.unfiltered import Unfiltered
 from supervisor.runtime.oci.watching import Watching, pidfd_of
@@ -57,7 +57,8 @@ class NativeContainers:
             preparing.exception()  # its error is retrieved here, since no other code waits for it
         what = f"removing the files of {container_id[:12]}"
         await self._place.clearing.run(what, lambda: bundle.remove(container_id, self._place.root), container_id)
-        await self._clear_cgroup(bundle.pod_cgroup(container_id))  # does nothing unless it was a pod
+        for path in (bundle.pod_cgroup(container_id), bundle.pod_slice(container_id)):
+            await self._clear_cgroup(path)  # does nothing unless it was a pod
 
     # -- a run begins
 
@@ -84,7 +85,7 @@ class NativeContainers:
         self._watching.executes[container.id] = own.executes
         self._watching.own_pids[container.id] = own.own_pids
         self._name_shim_cgroup(container)
-        podlimits.set_limits(container)
+        await podlimits.set_limits(container)
         await self._refuse_a_taken_name(container)
         key = RunKey(container.id, container.run)
         pause = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
@@ -133,7 +134,7 @@ class NativeContainers:
     def _mark(self, container: Container, cgroup: str) -> None:
         """Mark the cgroups that exitd made for the container, its pod's included. A bundle's own may be shared with
         others."""
-        for path in (cgroup, bundle.pod_cgroup(container.id) if container.spec.pod else ""):
+        for path in (cgroup, bundle.cgroup_around(container) if container.spec.pod else ""):
             if path and bundle.is_ours(path):
                 self._owner.mark(cgroups.existing(path))
 
@@ -425,9 +426,16 @@ class NativeContainers:
             log.warning("runtime delete failed", container=container.id, why=str(error))
 
     async def _clear_cgroup(self, path: str) -> None:
-        """Kill all processes left in one of exitd's own cgroups. One that a bundle names may be shared, and stays."""
-        if bundle.is_ours(path) and _cgroup_exists(path):
-            await asyncio.to_thread(_remove_cgroup, path)
+        """Kill all processes left in one of exitd's own cgroups. One that a bundle names may be shared, and stays. A
+        slice is systemd's to remove; where systemd does not, exitd does."""
+        if not bundle.is_ours(path) or not _cgroup_exists(path):
+            return
+        if pod := bundle.pod_of_slice(path):
+            if why := await slices.end(pod):
+                log.warning("systemd does not stop the slice", slice=path, why=why)
+            if not _cgroup_exists(path):
+                return
+        await asyncio.to_thread(_remove_cgroup, path)
 
     def forget(self, container: Container) -> None:
         self._watching.drop(RunKey(container.id, container.run))

@@ -2,17 +2,19 @@
 
 from supervisor.model.errors import BadRequest, ShimFailed
 from supervisor.model.values import Container, Pod
-from supervisor.runtime.oci import bundle, cgroups, delegation
+from supervisor.runtime.oci import bundle, cgroups, delegation, slices
 
 
-def set_limits(container: Container) -> None:
+async def set_limits(container: Container) -> None:
     """Set the limits of a pause container's pod before that container is made, so that nothing in the pod ever runs
-    without them. Raises BadRequest for a limit that nobody can set on this machine, ShimFailed when the kernel
-    refuses one."""
+    without them. Raises BadRequest for a limit that nobody can set on this machine, ShimFailed when the kernel or
+    systemd refuses one, TimedOut, Busy."""
     pod = container.spec.pod
     if pod is None or not (pod.memory_bytes or pod.pids_limit or pod.cpu_limit_milli):
         return
     _refuse(pod)
+    if container.spec.systemd_cgroup:
+        return await slices.limit(container.id, slices.properties(pod))
     cgroup = bundle.pod_cgroup(container.id)
     if pod.memory_bytes:
         cgroups.limit_memory(cgroup, pod.memory_bytes)

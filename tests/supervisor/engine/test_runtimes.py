@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
-from supervisor.engine.admission import find_program, refuse_unfit, uses_systemd, with_runtime
+from supervisor.engine.admission import driver_of, find_program, refuse_unfit, uses_systemd, with_runtime
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, RuntimeMissing
 from supervisor.model.taskfacts import Task
@@ -21,7 +21,7 @@ CGROUPFS = Config(cgroup_driver=CgroupDriver.CGROUPFS, default_runtime="r", runt
 def settled(spec: Spec, config: Config) -> Spec:
     """As a spec is admitted."""
     entry, systemd = config.runtime(spec.runtime), uses_systemd(config.cgroup_driver)
-    refuse_unfit(spec, entry, systemd=systemd)
+    refuse_unfit(spec, entry)
     return with_runtime(spec, config, find_program(entry), systemd=systemd)
 
 
@@ -107,11 +107,17 @@ def test_the_driver_is_settled_too() -> None:
 
 
 @pytest.mark.parametrize("pod", [Pod(memory_bytes=1 << 30), Pod(pids_limit=9), Pod(cpu_limit_milli=9)])
-def test_a_pods_own_limit_is_refused_where_pods_have_no_cgroup(pod: Pod) -> None:
-    limited = replace(PLAIN, pod=pod)
-    with pytest.raises(BadRequest, match="cgroup driver systemd"):
-        settled(limited, replace(CGROUPFS, cgroup_driver=CgroupDriver.SYSTEMD))
-    assert settled(limited, CGROUPFS).pod == limited.pod
+@pytest.mark.parametrize("driver", [CgroupDriver.SYSTEMD, CgroupDriver.CGROUPFS])
+def test_a_pods_own_limit_is_taken_whoever_makes_its_cgroup(pod: Pod, driver: CgroupDriver) -> None:
+    assert settled(replace(PLAIN, pod=pod), replace(CGROUPFS, cgroup_driver=driver)).pod == pod
+
+
+def test_a_member_has_the_driver_of_its_pause_container_whatever_the_configuration_has_become() -> None:
+    for of_pause, driver in ((True, CgroupDriver.CGROUPFS), (False, CgroupDriver.SYSTEMD)):
+        config = replace(CGROUPFS, cgroup_driver=driver)
+        pause = Container("id", replace(PLAIN, pod=Pod(), systemd_cgroup=of_pause), Phase.RUNNING, 1, 0)
+        assert driver_of(pause, config) is of_pause
+        assert driver_of(None, config) is (driver is CgroupDriver.SYSTEMD)
 
 
 @pytest.mark.parametrize("family", ["runc", "kata"])

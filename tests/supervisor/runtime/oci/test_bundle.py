@@ -25,8 +25,8 @@ def container(**asked: object) -> Container:
         (container(pod=Pod()), f"/exitd/pod-{ID}/{ID}"),
         (container(sandbox=POD), f"/exitd/pod-{POD}/{ID}"),
         (container(systemd_cgroup=True), f"exitd.slice:exitd:{ID}"),
-        (container(systemd_cgroup=True, pod=Pod()), f"exitd.slice:exitd:{ID}"),
-        (container(systemd_cgroup=True, sandbox=POD), f"exitd.slice:exitd:{ID}"),
+        (container(systemd_cgroup=True, pod=Pod()), f"exitd-{ID}.slice:exitd:{ID}"),
+        (container(systemd_cgroup=True, sandbox=POD), f"exitd-{POD}.slice:exitd:{ID}"),
     ],
 )
 def test_the_cgroup_is_by_driver_and_pod(made: Container, path: str) -> None:
@@ -34,7 +34,13 @@ def test_the_cgroup_is_by_driver_and_pod(made: Container, path: str) -> None:
     assert bundle.is_ours(path)
 
 
-@pytest.mark.parametrize("path", ["/", "/exitd", "/exitdx/c", "/user.slice/c", "exitd.slice:cri:c", "x.slice:exitd:c"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/exitd", "/exitdx/c", "/user.slice/c", "/exitd.slice", "/exitd.slice/exitd-x.slice"),
+        *("exitd.slice:cri:c", "x.slice:exitd:c", "exitd-x.slice:exitd:c", "exitd-.slice:exitd:c"),
+    ],
+)
 def test_a_cgroup_that_somebody_else_named_is_not_ours(path: str) -> None:
     assert not bundle.is_ours(path)
 

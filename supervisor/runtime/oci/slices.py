@@ -1,0 +1,71 @@
+"""A pod's slice: the unit of systemd's around the scopes of a pod's containers, which has the limits of them all.
+
+`busctl` and `systemctl`, which come with systemd, ask for it. It is transient: nothing of it outlives a boot. systemd
+makes the slice by itself for the first scope in it; with limits it is made before that. See org.freedesktop.systemd1(5)
+and systemd.resource-control(5).
+"""
+
+from shim.patterns import LatePattern
+from supervisor.model.errors import ShimFailed
+from supervisor.model.values import Pod
+from supervisor.runtime.oci import runtime
+
+TOP = "exitd.slice"
+NAME = LatePattern(r"exitd-([0-9a-f]+)\.slice")
+SYSTEMD = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+ANSWER_SECONDS = 20.0
+END_SECONDS = 60.0  # for processes that were left in it: systemd asks them to end, and kills them a while later
+US_PER_MILLI = 1000  # of CPU time, in each second
+
+
+def name_of(pod_id: str) -> str:
+    """Return the unit's name: systemd reads a-b.slice as b in a.slice, and an id has no hyphen."""
+    return f"exitd-{pod_id}.slice"
+
+
+def pod_in(name: str) -> str:
+    """Return the id of the pod whose slice has this name; empty if it is no pod's."""
+    found = NAME.fullmatch(name)
+    return found[1] if found else ""
+
+
+def properties(pod: Pod) -> dict[str, int]:
+    """Return the pod's limits by their names in systemd: bytes, processes and threads, microseconds in a second."""
+    asked = {
+        "MemoryMax": pod.memory_bytes,
+        "TasksMax": pod.pids_limit,
+        "CPUQuotaPerSecUSec": pod.cpu_limit_milli * US_PER_MILLI,
+    }
+    return {name: value for name, value in asked.items() if value}
+
+
+async def limit(pod_id: str, wanted: dict[str, int]) -> None:
+    """Make the pod's slice with these properties, or give them to the one that is there. Repeatable. Raises ShimFailed
+    when systemd refuses, TimedOut, Busy."""
+    name = name_of(pod_id)
+    words = [str(len(wanted)), *(word for key, value in wanted.items() for word in (key, "t", str(value)))]
+    made = await _call("StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", *words, "0")
+    if made.returncode == 0:
+        return
+    altered = await _call("SetUnitProperties", "sba(sv)", name, "true", *words)
+    if altered.returncode:
+        said = "; ".join(filter(None, (runtime.last_error(each.stderr) for each in (made, altered))))
+        raise ShimFailed(f"systemd gives {name} no limits ({said}), nothing was started")
+
+
+async def end(pod_id: str) -> str:
+    """Stop the pod's slice, and whatever is in it. Return why it could not be stopped; empty if it was. Raises
+    TimedOut, Busy."""
+    try:
+        stopped = await runtime.run(("systemctl", "--quiet", "stop", name_of(pod_id)), timeout_seconds=END_SECONDS)
+    except OSError as error:
+        return str(error)
+    return runtime.last_error(stopped.stderr) or f"status {stopped.returncode}" if stopped.returncode else ""
+
+
+async def _call(method: str, *words: str) -> runtime.CommandResult:
+    try:
+        argv = ("busctl", "--quiet", "call", *SYSTEMD, method, *words)
+        return await runtime.run(argv, timeout_seconds=ANSWER_SECONDS)
+    except OSError as error:
+        raise ShimFailed(f"busctl: {error.strerror}; the pod's limits are not set, nothing was started") from error
