@@ -134,7 +134,7 @@ vm: venv ## the disk of a Debian machine with systemd and cgroup v2, exitd from 
 	@EXITD_VM_SUITE=$(SUITE) $(PY) -m tests.vm.image
 
 vm-test: vm ## boot that machine in QEMU, without KVM, and check exitd in it; SUITE=, CHECKS=; takes tens of minutes (docs/vm.md)
-	@EXITD_VM_SUITE=$(SUITE) $(PY) -m pytest -o python_files='check_*.py' -o python_functions='check_*' --timeout 7200 \
+	@EXITD_VM_SUITE=$(SUITE) EXITD_VM_PAGE=docs/platforms.md $(PY) -m pytest -o python_files='check_*.py' -o python_functions='check_*' --timeout 7200 \
 		--verbose $(CHECKS)
 
 api: venv ## write the API's descriptor set anew; refused when something was taken away

@@ -1,4 +1,4 @@
-"""One machine for all checks, and what it was."""
+"""One machine at a time for all checks, and what it was."""
 
 import sys
 from collections.abc import Iterator
@@ -6,19 +6,81 @@ from collections.abc import Iterator
 import pytest
 
 from tests.vm import machine as machines
+from tests.vm import suite
+from tests.vm.collected import Collected
+from tests.vm.image import Kind
 from tests.vm.machine import Machine
 
+WITH_TESTS = "machine_with_tests"
 
-@pytest.fixture(scope="session")
-def machine() -> Iterator[Machine]:
-    with machines.machine() as made:
+
+COLLECTED = Collected()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(COLLECTED, "collected")
+
+
+def pytest_report_header() -> str:
+    return f"seed of the system tests in the machine: EXITD_VM_SEED={suite.SEED}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs the other machine comes last: no two run at once."""
+    items.sort(key=lambda item: WITH_TESTS in getattr(item, "fixturenames", ()))
+
+
+class Bench:
+    """Has the machine of one kind. Asked for one of another kind, it ends the first."""
+
+    def __init__(self) -> None:
+        self._kind: Kind | None = None
+        self._running: Iterator[Machine] | None = None
+        self._machine: Machine | None = None
+
+    def machine(self, kind: Kind) -> Machine:
+        if self._machine is None or self._kind is not kind:
+            self.end()
+            self._kind, self._running = kind, started(kind)
+            self._machine = next(self._running)
+        return self._machine
+
+    def end(self) -> None:
+        if self._running is not None:
+            next(self._running, None)
+        self._running = self._machine = None
+
+
+def started(kind: Kind) -> Iterator[Machine]:
+    with machines.machine(kind) as made:
         made.say("systemctl", "is-active", "exitd.service", "exitd-keeper.service")
         facts = made.say(
             "sh",
             "-c",
-            "uname -r; systemctl --version | head -n 1; stat -fc %T /sys/fs/cgroup; runc --version | head -n 1",
+            "uname -r; systemctl --version | head -n 1; stat -fc %T /sys/fs/cgroup; runc --version | head -n 1;"
+            " crun --version | head -n 1; python3 --version",
         )
         clock, used = made.booted[-1]
         up = f"the machine, up after {clock:.0f} s, {used:.0f} of the processor's:"
         print(up, *facts.splitlines(), sep="\n  ", file=sys.stderr)
+        COLLECTED.facts = f"Linux {', '.join(facts.splitlines())}"
         yield made
+
+
+@pytest.fixture(scope="session")
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def machine(bench: Bench) -> Machine:
+    return bench.machine(Kind.PLAIN)
+
+
+@pytest.fixture
+def machine_with_tests(bench: Bench) -> Machine:
+    """The tree is there, and an environment that runs its tests."""
+    return bench.machine(Kind.TESTS)

@@ -1,19 +1,23 @@
-"""The disk of a machine of its own: Debian with systemd as init and pure cgroup v2, and exitd from this tree on it.
+"""The disks of a machine of its own: Debian with systemd as init and pure cgroup v2, and exitd from this tree on it.
 
-`python -m tests.vm.image` prints where it is, and makes it before that if need be (root, network). The Debian is made
-once for each recipe, the disk once for each content of the tree; both are kept outside of the tree.
+`python -m tests.vm.image` prints where the plain one is, and makes it before that if need be (root, network). The
+Debian is made once for each recipe, the disk once for each content of the tree; both are kept outside of the tree. The
+disk with the tests has the whole tree besides, built in place, and an environment that runs its system tests.
 """
 
 import contextlib
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 SUITE = os.environ.get("EXITD_VM_SUITE") or "trixie"
@@ -22,9 +26,13 @@ PACKAGES = (
     *("python3", "python3-venv", "python3-dev", "gcc", "libc6-dev", "libffi-dev", "musl-tools"),
     *("runc", "crun", "linux-image-cloud-amd64"),
 )
+TEST_PACKAGES = ("strace", "iproute2")
+# Of the extra `test`, what running tests needs; checkers of the source have no work in the machine.
+TEST_TOOLS = ("hypothesis", "jsonschema", "pytest", "pytest-timeout")
 ASIDE = ("tests/", "docs/", "bench/", ".")  # a change there needs no other disk
+ASIDE_OF_TESTS = ("bench/", ".")
 GUEST = "tests/vm/guest/"
-DISK_BYTES = 3 << 30
+DISK_BYTES = 4 << 30  # sparse
 LIMIT_SECONDS = 3600
 UNITS = ("exitd.service", "exitd-keeper.service", "exitd-vm-runner.service")
 MASKED = ("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "fstrim.timer", "e2scrub_all.timer")
@@ -38,6 +46,17 @@ FILES = {
 }
 
 
+class Kind(StrEnum):
+    """What a disk is for."""
+
+    PLAIN = "disk"  # exitd as it is installed
+    TESTS = "tests"  # and the tree with its tests, at /opt/tree, and their environment, at /opt/tests
+
+
+ENVIRONMENTS = {Kind.PLAIN: ("/opt/exitd",), Kind.TESTS: ("/opt/exitd", "/opt/tests")}
+QUIETLY = ("install", "--quiet", "--disable-pip-version-check")
+
+
 def cache() -> pathlib.Path:
     """Where what was made is kept."""
     home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
@@ -46,19 +65,30 @@ def cache() -> pathlib.Path:
 
 def requirements() -> list[str]:
     """What exitd and its build need of Python, without exitd itself."""
-    project = tomllib.loads((TREE / "pyproject.toml").read_text())
+    project = _project()
     return [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+
+
+def test_requirements() -> list[str]:
+    """What its tests need of Python besides."""
+    extra = _project()["project"]["optional-dependencies"]["test"]
+    return [each for each in extra if re.split("[<>=~! ]", each)[0] in TEST_TOOLS]
+
+
+def _project() -> Any:
+    return tomllib.loads((TREE / "pyproject.toml").read_text())
 
 
 def key(*parts: bytes) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
-def tree_files() -> list[str]:
-    """The files of the tree that an installation is made of, as far as git knows them or would take them."""
+def tree_files(kind: Kind) -> list[str]:
+    """The files of the tree that the disk is made of, as far as git knows them or would take them."""
+    aside = ASIDE if kind is Kind.PLAIN else ASIDE_OF_TESTS
     words = ("git", "-C", str(TREE), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
-    wanted = [name for name in sorted(set(listed.split("\0"))) if name.startswith(GUEST) or not name.startswith(ASIDE)]
+    wanted = [name for name in sorted(set(listed.split("\0"))) if name.startswith(GUEST) or not name.startswith(aside)]
     return [name for name in wanted if name and (TREE / name).is_file()]
 
 
@@ -88,27 +118,33 @@ def made_whole(goal: pathlib.Path) -> Iterator[pathlib.Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def base() -> pathlib.Path:
-    """The Debian, a directory, with all that exitd needs."""
-    wanted = requirements()
-    goal = cache() / f"base-{SUITE}-{key(SUITE.encode(), ' '.join(PACKAGES).encode(), ' '.join(wanted).encode())}"
+def base(kind: Kind) -> pathlib.Path:
+    """The Debian, a directory, with all that exitd needs, and its tests."""
+    packages, wanted = [*PACKAGES], requirements()
+    if kind is Kind.TESTS:
+        packages += TEST_PACKAGES
+        wanted += test_requirements()
+    name = "base" if kind is Kind.PLAIN else "base-tests"
+    goal = cache() / f"{name}-{SUITE}-{key(SUITE.encode(), ' '.join(packages).encode(), ' '.join(wanted).encode())}"
     if not goal.exists():
         with made_whole(goal) as root:
-            run("mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, root)
+            run("mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}", SUITE, root)
             for name in ("/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt"):
                 shutil.copy(name, root / name[1:])
-            chroot(root, "python3", "-m", "venv", "/opt/exitd")
-            chroot(root, "/opt/exitd/bin/pip", "install", "--quiet", "--disable-pip-version-check", *wanted)
+            for environment in ENVIRONMENTS[kind]:
+                chroot(root, "python3", "-m", "venv", environment)
+                chroot(root, f"{environment}/bin/pip", *QUIETLY, *wanted)
     return goal
 
 
-def install(root: pathlib.Path, names: list[str]) -> None:
+def install(root: pathlib.Path, names: list[str], kind: Kind) -> None:
     """exitd from the tree, its units, and the one that runs the host's commands."""
     for name in names:
         (root / "opt/tree" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(TREE / name, root / "opt/tree" / name)
-    pip = ("/opt/exitd/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps")
-    chroot(root, *pip, "--no-build-isolation", "/opt/tree")
+    chroot(root, "/opt/exitd/bin/pip", *QUIETLY, "--no-deps", "--no-build-isolation", "/opt/tree")
+    if kind is Kind.TESTS:
+        build_in_place(root)
     units = root / "etc/systemd/system"
     for unit in (*(TREE / "systemd").glob("*.service"), *(TREE / GUEST).glob("*.service")):
         shutil.copy(unit, units / unit.name)
@@ -123,22 +159,36 @@ def install(root: pathlib.Path, names: list[str]) -> None:
         (root / path).write_text(text)
 
 
-def disk() -> tuple[pathlib.Path, pathlib.Path]:
+def build_in_place(root: pathlib.Path) -> None:
+    """As `make venv` and `make bytecode` do it."""
+    python = "/opt/tests/bin/python"
+    chroot(root, "rm", "-rf", "/opt/tree/build")
+    chroot(
+        root, "/opt/tests/bin/pip", *QUIETLY, "--no-deps", "--no-build-isolation",
+        "--config-settings", "editable_mode=compat", "--editable", "/opt/tree",
+    )  # fmt: skip
+    built = ["build_ext", "--inplace", "build_protos", "--inplace", "build_scripts", "--build-dir", "/opt/tests/bin"]
+    chroot(root, "env", "--chdir=/opt/tree", python, "setup.py", "--quiet", *built)
+    rooms = ("supervisor", "shim", "protos", "tests")
+    chroot(root, python, "-m", "compileall", "-q", *(f"/opt/tree/{room}" for room in rooms))
+
+
+def disk(kind: Kind = Kind.PLAIN) -> tuple[pathlib.Path, pathlib.Path]:
     """The disk and the kernel to boot it with. CalledProcessError when one of the programs fails."""
-    names = tree_files()
+    names = tree_files(kind)
     contents = [part for name in names for part in (name.encode(), (TREE / name).read_bytes())]
-    found = base()
-    goal = cache() / f"disk-{SUITE}-{key(found.name.encode(), *contents)}"
+    found = base(kind)
+    goal = cache() / f"{kind}-{SUITE}-{key(found.name.encode(), *contents)}"
     if not goal.exists():
         with made_whole(goal) as made:
             root = made.parent / "root"
             run("cp", "-a", "--reflink=auto", found, root)
-            install(root, names)
+            install(root, names, kind)
             made.mkdir()
             shutil.copy(next((root / "boot").glob("vmlinuz-*")), made / "vmlinuz")
             run("truncate", "-s", DISK_BYTES, made / "disk.img")
             run("mkfs.ext4", "-q", "-F", "-d", root, "-L", "root", made / "disk.img")
-        for old in cache().glob(f"disk-{SUITE}-*"):
+        for old in cache().glob(f"{kind}-{SUITE}-*"):
             if old != goal:
                 shutil.rmtree(old, ignore_errors=True)
     return goal / "disk.img", goal / "vmlinuz"

@@ -172,9 +172,9 @@ class Machine:
 
 
 @contextlib.contextmanager
-def machine() -> Iterator[Machine]:
-    """A machine that runs, with a copy of the disk, gone after the block."""
-    disk, kernel = image.disk()
+def machine(kind: image.Kind = image.Kind.PLAIN) -> Iterator[Machine]:
+    """A machine that runs, with a copy of the disk of this kind, gone after the block."""
+    disk, kernel = image.disk(kind)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="exitd-vm-", dir=image.cache()))
     try:
         subprocess.run(["cp", "--sparse=always", disk, directory / "disk.img"], check=True, timeout=600)

@@ -1,0 +1,27 @@
+"""docs/platforms.md as a value: what is written is read again, and a run's rows take the place of their own kind."""
+
+from tests.vm.platforms import HEAD, Platform, Row, page, read, with_run
+
+MEMORY = Row("`check_memory.py`", 18, (), 0, 12.5, "abcd1234")
+FAILED = Row("system tests, exec: systemd, crun", 15, ("test_a[x-1]", "test_b"), 2, 3.0, "abcd1234+")
+
+
+def test_what_is_written_is_read_again() -> None:
+    platforms = {"trixie": Platform("Linux 6.12, systemd 257", {row.what: row for row in (MEMORY, FAILED)})}
+    assert read(page(platforms)) == platforms
+    assert "| 2: test_a[x-1], test_b |" in page(platforms)
+
+
+def test_a_run_replaces_its_own_rows_and_no_other_ones() -> None:
+    first = with_run("", "trixie", "Linux 6.12", [MEMORY, FAILED])
+    assert first.startswith(HEAD)
+    second = with_run(first, "bookworm", "Linux 6.1", [MEMORY])
+    better = Row(FAILED.what, 17, (), 2, 2.0, "ef012345")
+    third = read(with_run(second, "trixie", "Linux 6.12.1", [better]))
+    assert third["bookworm"].rows == {MEMORY.what: MEMORY}
+    assert third["trixie"] == Platform("Linux 6.12.1", {MEMORY.what: MEMORY, FAILED.what: better})
+
+
+def test_a_page_of_somebody_elses_has_no_platforms() -> None:
+    assert read("# Something\n\n| a | b |\n") == {}
+    assert read("## trixie\n\n| a | x |\n") == {"trixie": Platform("| a | x |")}
