@@ -48,7 +48,7 @@ from supervisor.engine.admission import Admission, uses_systemd
 from supervisor.engine.execlife import Execs
 from supervisor.engine.exits import Exits, SecondWitness
 from supervisor.engine.foundlings import Foundlings
-from supervisor.engine.imagedesk import ImageDesk, pause_root
+from supervisor.engine.imagedesk import ImageDesk, pause_directory, pause_root
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import ReconcileParts
@@ -60,6 +60,7 @@ from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
 from supervisor.external.watchdesk import WatchDesk
 from supervisor.external.watchlist import WatchList, WatchSource
+from supervisor.images.documents import host_platform
 from supervisor.images.facts import ImageLimits as ImageLimits
 from supervisor.images.store import Images
 from supervisor.metrics.serving import MetricsPages
@@ -326,7 +327,13 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             WatchDoors(watches),
             ShutdownDoors(services.shutdown),
         )
-        parts = adapter.AdapterParts(runs, manager, services, execs, task_execs, streams, settings.state, asides)
+        machine = host_platform()
+        sandboxes = adapter.SandboxPlace(
+            pause_directory(settings.root), (machine.os, machine.architecture, machine.variant)
+        )
+        parts = adapter.AdapterParts(
+            runs, manager, services, execs, task_execs, streams, settings.state, asides, sandboxes
+        )
         await adapter.serve(stack, parts, inotify)
         look_up = partial(recovery.look_up, runs, damaged)
         await _serve_api(stack, settings, node, methods, health, look_up, ttrpc=passed.get("ttrpc"))

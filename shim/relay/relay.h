@@ -53,6 +53,7 @@ enum {
 	HASH_SIZE = 65,			/* sha256 in hex, with its NUL */
 	CODE_INVALID_ARGUMENT = 3,
 	CODE_NOT_FOUND = 5,
+	CODE_FAILED_PRECONDITION = 9,
 	CODE_RESOURCE_EXHAUSTED = 8,
 	CODE_UNAVAILABLE = 14,
 };
@@ -115,6 +116,7 @@ struct request {
 	uint32_t attempts;
 	uint32_t ends;			/* of an exitd that had taken it in */
 	int kind;			/* CALL_LOOK: what changes nothing and may be answered from the cache */
+	int is_of_sandbox;		/* of the Sandbox service, which has messages of its own */
 	int sent;			/* over the present connection to exitd */
 	int answered;			/* from the cache; exitd's own reply is still to come, for the cache */
 	int owed;			/* ... and if it was not sent, exitd has to hear of it all the same */
@@ -192,6 +194,7 @@ struct task {
 	struct text out;
 	struct text err;
 	int terminal;
+	int is_sandbox;			/* a pod's pause container: containerd publishes its events itself */
 	int stage;
 	int status;			/* process.Status, by what exitd has done for containerd */
 	int init_fd;			/* the watcher's; -1: none */
@@ -213,7 +216,7 @@ struct witness {
 	size_t ended;			/* so many at TASK_ENDED */
 	uint64_t numbers;
 };
-void witness_made(struct witness *w, struct text create);
+void witness_made(struct witness *w, struct text create, int is_sandbox);
 void witness_exec(struct witness *w, struct text begun);
 struct task *witness_named(const struct witness *w, struct text payload);
 void witness_gone(struct witness *w, struct text payload);

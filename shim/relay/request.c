@@ -4,11 +4,46 @@
 
 #include "relay.h"
 
-#define SERVICES "containerd.task."	/* v2 and v3 have the same messages */
+#define TASKS "containerd.task."		/* v2 and v3 have the same messages */
+#define SANDBOXES "containerd.runtime.sandbox."	/* the first field of each is the sandbox's id, as theirs is the task's */
+
+static const struct {
+	const char *service;
+	const char *method;
+	int kind;
+} calls[] = {
+	{ TASKS, "Wait", CALL_WAIT },
+	{ TASKS, "Start", CALL_TURN },
+	{ TASKS, "Pause", CALL_TURN },
+	{ TASKS, "Resume", CALL_TURN },
+	{ TASKS, "Create", CALL_CREATE },
+	{ TASKS, "Delete", CALL_DELETE },
+	{ TASKS, "Kill", CALL_KILL },
+	{ TASKS, "Stats", CALL_STATS },
+	{ TASKS, "Shutdown", CALL_SHUTDOWN },
+	{ TASKS, "Connect", CALL_LOOK },
+	{ TASKS, "Pids", CALL_LOOK },
+	{ TASKS, "State", CALL_LOOK },
+	{ SANDBOXES, "WaitSandbox", CALL_WAIT },
+	{ SANDBOXES, "StartSandbox", CALL_TURN },
+	{ SANDBOXES, "CreateSandbox", CALL_CREATE },
+	{ SANDBOXES, "ShutdownSandbox", CALL_DELETE },
+	{ SANDBOXES, "StopSandbox", CALL_KILL },
+	{ SANDBOXES, "SandboxMetrics", CALL_STATS },
+	{ SANDBOXES, "SandboxStatus", CALL_LOOK },
+	{ SANDBOXES, "PingSandbox", CALL_LOOK },
+	{ SANDBOXES, "Platform", CALL_LOOK },
+};
+enum { CALLS_KNOWN = sizeof calls / sizeof *calls };
 
 static int is(struct text text, const char *word)
 {
 	return text.size == strlen(word) && !memcmp(text.at, word, text.size);
+}
+
+static int begins(struct text text, const char *word)
+{
+	return text.size >= strlen(word) && !memcmp(text.at, word, strlen(word));
 }
 
 /* What is not understood is exitd's to refuse. */
@@ -27,26 +62,14 @@ static void look_into(struct request *r)
 		if (field.is_text && field.number == 3)
 			payload = field.text;
 	}
-	if (more < 0 || service.size < sizeof SERVICES - 1 || memcmp(service.at, SERVICES, sizeof SERVICES - 1))
+	if (more < 0 || (!begins(service, TASKS) && !begins(service, SANDBOXES)))
 		return;
 	r->method = method;
 	r->payload = payload;
-	if (is(method, "Wait"))
-		r->kind = CALL_WAIT;
-	else if (is(method, "Start") || is(method, "Pause") || is(method, "Resume"))
-		r->kind = CALL_TURN;
-	else if (is(method, "Create"))
-		r->kind = CALL_CREATE;
-	else if (is(method, "Delete"))
-		r->kind = CALL_DELETE;
-	else if (is(method, "Kill"))
-		r->kind = CALL_KILL;
-	else if (is(method, "Stats"))
-		r->kind = CALL_STATS;
-	else if (is(method, "Shutdown"))
-		r->kind = CALL_SHUTDOWN;
-	else if (is(method, "Connect") || is(method, "Pids") || is(method, "State"))
-		r->kind = CALL_LOOK;
+	r->is_of_sandbox = begins(service, SANDBOXES);
+	for (int i = 0; i < CALLS_KNOWN; i++)
+		if (is(method, calls[i].method) && begins(service, calls[i].service))
+			r->kind = calls[i].kind;
 }
 
 /* Takes the data over, which malloc made; NULL without memory, and then the data is gone too. */

@@ -68,17 +68,22 @@ static void refuse_length(struct session *s, const struct reader *r)
 	refuse(s, r->stream, CODE_RESOURCE_EXHAUSTED, r->length > FRAME_MAX ? why : "no memory");
 }
 
-/* It has changed, or is known to have: Start, Pause, Resume, Wait and Delete name it by the same bytes as State. */
+/* Replies that tell in which state a task is, or a sandbox. */
+static const char *const states[] = { "State", "SandboxStatus", "PingSandbox" };
+
+/* It has changed, or is known to have: Start, Pause, Resume, Wait and Delete name it by the same bytes as State, and the calls
+ * of a sandbox likewise. */
 static void is_otherwise(struct session *s, const struct request *r)
 {
 	if (r->kind == CALL_DELETE)
 		cache_forget(s->cache, r->payload);
 	else if (r->kind == CALL_TURN || r->kind == CALL_WAIT)
-		cache_drop(s->cache, (struct text){ "State", 5 }, r->payload);
+		for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+			cache_drop(s->cache, (struct text){ states[i], strlen(states[i]) }, r->payload);
 	if (s->witness && (r->kind == CALL_TURN || r->kind == CALL_WAIT))
 		witness_turned(s->witness, r);
 	if (s->witness && r->kind == CALL_CREATE)
-		witness_made(s->witness, r->payload);
+		witness_made(s->witness, r->payload, r->is_of_sandbox);
 	if (s->witness && r->kind == CALL_DELETE)
 		witness_gone(s->witness, r->payload);
 }

@@ -102,17 +102,17 @@ static void add(struct witness *w, const struct task *of)
 
 static const struct text nothing = { "", 0 };
 
-/* exitd has made a task of this Create. */
-void witness_made(struct witness *w, struct text create)
+/* exitd has made a task of this Create, or a sandbox of this CreateSandbox: id and bundle are the same fields. */
+void witness_made(struct witness *w, struct text create, int is_sandbox)
 {
-	struct text of[8];
+	struct text of[8] = { nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing };
 	int terminal = 0;
 
-	if (texts(create, of, 7, &terminal))
+	if (texts(create, of, is_sandbox ? 2 : 7, &terminal))
 		return;
 	forget(w, of[1], nothing);
 	add(w, &(struct task){ .id = of[1], .exec = nothing, .bundle = of[2], .record = nothing, .in = of[5], .out = of[6],
-			       .err = of[7], .terminal = terminal, .status = CREATED });
+			       .err = of[7], .terminal = terminal, .is_sandbox = is_sandbox, .status = CREATED });
 }
 
 /* The value of a field, "" without one. */
@@ -237,6 +237,19 @@ static void put_state(struct writer *w, const struct task *t)
 	put_text(w, 11, t->exec);
 }
 
+/* A SandboxStatusResponse; when it was made only exitd knows. */
+static void put_status(struct writer *w, const struct task *t)
+{
+	int is_ready = t->stage == TASK_WATCHED && (t->status == RUNNING || t->status == PAUSED);
+	const char *state = is_ready ? "SANDBOX_READY" : "SANDBOX_NOTREADY";
+
+	put_text(w, 1, t->id);
+	proto_number(w, 2, (uint64_t)t->seen.pid);
+	proto_text(w, 3, state, strlen(state));
+	if (t->stage == TASK_ENDED)
+		witness_put_time(w, 6, t->seen.realtime_ns);
+}
+
 static size_t room_of(const struct task *t)
 {
 	return NUMBERS_ROOM + size_of_texts(t);
@@ -250,9 +263,11 @@ static int success(const struct task *t, const struct request *r, char *out, siz
 		return 0;
 	if (r->kind == CALL_WAIT)
 		witness_put_end(&inner, &t->seen, 1);
-	else if (r->kind == CALL_DELETE)
+	else if (r->kind == CALL_DELETE && !r->is_of_sandbox)
 		witness_deleted(&inner, &t->seen);
-	else
+	else if (r->kind != CALL_DELETE && r->is_of_sandbox)
+		put_status(&inner, t);
+	else if (r->kind != CALL_DELETE)
 		put_state(&inner, t);
 	proto_text(&whole, 2, inner.data, inner.used);
 	free(inner.data);
@@ -272,14 +287,20 @@ static int no_process(const struct request *r, char *out, size_t room)
 	return everyone ? 0 : response_error(out, room, CODE_NOT_FOUND, "process already finished: not found");
 }
 
-/* exitd's events come first, and exitd has to hear of it when it is back, whatever becomes of the relay. An exec's goes
- * with its task's, and its Delete is repeated to exitd. */
+/* exitd's events come first (a sandbox has none), and exitd has to hear of it when it is back, whatever becomes of the
+ * relay. An exec's goes with its task's, and its Delete is repeated to exitd. */
 static int may_delete(struct task *t)
 {
 	if (t->exec.size)
 		return 1;
-	t->is_wanted |= t->told & NEWS_EXIT;
+	t->is_wanted |= t->is_sandbox || t->told & NEWS_EXIT;
 	return t->is_wanted && t->is_noted;
+}
+
+/* Whether its answer tells in which state the task is. */
+static int is_of_state(const struct request *r)
+{
+	return is(r->method, "State") || is(r->method, "SandboxStatus") || is(r->method, "PingSandbox");
 }
 
 /* The answer in exitd's place to a request of a task: its size, in memory that the caller frees; -ENOENT where exitd has
@@ -290,7 +311,7 @@ int witness_answer(struct task *t, const struct request *r, char **out)
 	int size;
 
 	*out = NULL;
-	if (t->stage != TASK_ENDED || r->kind == CALL_OTHER || (r->kind == CALL_LOOK && !is(r->method, "State")))
+	if (t->stage != TASK_ENDED || r->kind == CALL_OTHER || (r->kind == CALL_LOOK && !is_of_state(r)))
 		return -ENOENT;
 	t->is_reported = 1;
 	if (r->kind == CALL_DELETE && !may_delete(t))
@@ -298,7 +319,10 @@ int witness_answer(struct task *t, const struct request *r, char **out)
 	*out = malloc(room);
 	if (!*out)
 		return -ENOENT;
-	size = r->kind == CALL_KILL ? no_process(r, *out, room) : success(t, r, *out, room);
+	if (is(r->method, "PingSandbox"))
+		size = response_error(*out, room, CODE_FAILED_PRECONDITION, "the sandbox has ended");
+	else
+		size = r->kind == CALL_KILL ? no_process(r, *out, room) : success(t, r, *out, room);
 	return size || r->kind == CALL_KILL ? size : -ENOENT;
 }
 
@@ -320,13 +344,17 @@ int witness_last(const struct witness *w, const struct request *r, char **out)
 	struct writer inner = { 0 }, whole = { 0 }, process = { .data = pid, .size = sizeof pid };
 
 	*out = NULL;
-	if (!t || !t->seen.pid || (is(r->method, "State") && (t->stage != TASK_WATCHED || t->status == UNKNOWN)))
+	if (!t || !t->seen.pid || (is_of_state(r) && (t->stage != TASK_WATCHED || t->status == UNKNOWN)))
+		return -ENOENT;
+	if (is(r->method, "Platform") || (is(r->method, "PingSandbox") && !t->is_sandbox))
 		return -ENOENT;
 	inner = (struct writer){ .data = malloc(room_of(t)), .size = room_of(t) };
 	whole = (struct writer){ .data = malloc(room_of(t) + NUMBERS_ROOM), .size = room_of(t) + NUMBERS_ROOM };
 	proto_number(&process, 1, (uint64_t)t->seen.pid);
 	if (inner.data && is(r->method, "State"))
 		put_state(&inner, t);
+	if (inner.data && is(r->method, "SandboxStatus"))
+		put_status(&inner, t);
 	if (inner.data && is(r->method, "Pids"))
 		proto_text(&inner, 1, pid, process.used);
 	if (inner.data && is(r->method, "Connect"))

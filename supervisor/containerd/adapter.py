@@ -11,13 +11,14 @@ from supervisor.containerd.execs import TaskExecs
 from supervisor.containerd.holding import Held
 from supervisor.containerd.making import Asides
 from supervisor.containerd.publish import Publisher
-from supervisor.containerd.service import AdapterParts, TaskService
+from supervisor.containerd.sandboxes import Sandboxes
+from supervisor.containerd.service import AdapterParts, SandboxPlace, TaskService
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model.values import Container, Phase
 from supervisor.system.inotify import Inotify
 
-__all__ = ["AdapterParts", "Asides", "Tasks", "serve"]
+__all__ = ["AdapterParts", "Asides", "SandboxPlace", "Tasks", "serve"]
 
 
 class Tasks(Participant):
@@ -58,7 +59,8 @@ async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, inotify: 
     stack.push_async_callback(publisher.close)
     turns, service = Turns(), TaskService(parts)
     ends = Ends(parts.runs.node, service, turns, publisher, parts.state, parts.asides)
-    door = Door(parts.runs.node, service, ends, turns, publisher, parts.state)
+    sandboxes = Sandboxes(parts.runs.node, service, parts.services.ending, parts.sandboxes, parts.asides)
+    door = Door(parts.runs.node, service, sandboxes, ends, turns, publisher, parts.state)
     await parts.task_execs.load()
     await door.start(inotify)
     stack.push_async_callback(door.stop)

@@ -25,6 +25,7 @@ import structlog
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
+from protos.containerd import sandbox_pb2 as sb
 from protos.containerd import task_pb2 as pb
 from protos.exitd.shimv2 import relay_pb2
 from shim.frozen import mutable
@@ -33,6 +34,7 @@ from supervisor.containerd.callers import Caller, Hello, Turns, key_of, read_hel
 from supervisor.containerd.couriers import TOLD
 from supervisor.containerd.ends import Ends
 from supervisor.containerd.publish import Publisher
+from supervisor.containerd.sandboxes import Sandboxes
 from supervisor.containerd.service import TaskService
 from supervisor.engine.node import Node
 from supervisor.model.errors import BadRequest, CannotStart, Code
@@ -71,11 +73,19 @@ class Door:
     """Begin it when the containers are listed; `stop` it before the node is closed."""
 
     def __init__(
-        self, node: Node, service: TaskService, ends: Ends, turns: Turns, publisher: Publisher, state: str
+        self,
+        node: Node,
+        service: TaskService,
+        sandboxes: Sandboxes,
+        ends: Ends,
+        turns: Turns,
+        publisher: Publisher,
+        state: str,
     ) -> None:
         self.path = f"{state}/{SOCKET}"
         self._node = node
         self._service = service
+        self._sandboxes = sandboxes
         self._ends = ends
         self._turns = turns
         self._publisher = publisher
@@ -85,6 +95,7 @@ class Door:
         services = {
             "containerd.task.v2.Task": methods,
             "containerd.task.v3.Task": methods,
+            "containerd.runtime.sandbox.v1.Sandbox": self._sandbox_methods(),
             "exitd.shimv2.Relay": {"Cleanup": cleanup},
         }
         self._server = Server(
@@ -132,6 +143,22 @@ class Door:
             "Shutdown": Method(pb.ShutdownRequest, empty, self._shutdown),
         }
 
+    def _sandbox_methods(self) -> dict[str, Method]:
+        s, change, ask = self._sandboxes, self._change, self._ask
+        return {
+            "CreateSandbox": change(sb.CreateSandboxRequest, sb.CreateSandboxResponse, self._create_sandbox, keep=True),
+            "StartSandbox": change(sb.StartSandboxRequest, sb.StartSandboxResponse, s.start, keep=True),
+            "StopSandbox": change(sb.StopSandboxRequest, sb.StopSandboxResponse, s.stop),
+            "ShutdownSandbox": self._then_leave(
+                change(sb.ShutdownSandboxRequest, sb.ShutdownSandboxResponse, s.shutdown, keep=True)
+            ),
+            "Platform": ask(sb.PlatformRequest, sb.PlatformResponse, s.platform, cacheable=True),
+            "SandboxStatus": ask(sb.SandboxStatusRequest, sb.SandboxStatusResponse, s.status, cacheable=True),
+            "PingSandbox": ask(sb.PingRequest, sb.PingResponse, s.ping),
+            "WaitSandbox": ask(sb.WaitSandboxRequest, sb.WaitSandboxResponse, s.wait),
+            "SandboxMetrics": ask(sb.SandboxMetricsRequest, sb.SandboxMetricsResponse, s.metrics),
+        }
+
     def _change(
         self,
         request: type[Message],
@@ -145,7 +172,7 @@ class Door:
 
         async def handler(asked: Any, call: Call) -> Message:
             caller = _caller(call)
-            name = (caller.namespace, asked.id, getattr(asked, "exec_id", ""))
+            name = (caller.namespace, _id_of(asked), getattr(asked, "exec_id", ""))
             answer = await self._turns.run(caller.key, name, lambda: _surely(work, asked, caller))
             call.flags |= KEEP if keep else 0
             first(asked, call)
@@ -156,8 +183,7 @@ class Door:
     def _ask(self, request: type[Message], reply: type[Message], work: Handler, *, cacheable: bool = False) -> Method:
         async def handler(asked: Any, call: Call) -> Message:
             answer = await work(asked, _caller(call))
-            known = not isinstance(answer, pb.ConnectResponse) or answer.task_pid
-            call.flags |= CACHEABLE if cacheable and known else 0
+            call.flags |= CACHEABLE if cacheable and _may_be_kept(asked, answer) else 0
             return answer
 
         return Method(request, reply, handler)
@@ -172,13 +198,29 @@ class Door:
         if hello is not None and request.exec_id and (word := self._service.exec_word(hello.namespace, request)):
             call.connection.write(encode(Frame(0, EXEC, 0, word)))
 
+    async def _create_sandbox(self, request: sb.CreateSandboxRequest, caller: Caller) -> sb.CreateSandboxResponse:
+        await self._ends.word_of(caller.namespace, request.sandbox_id)
+        return await self._sandboxes.create(request, caller)
+
     async def _shutdown(self, request: pb.ShutdownRequest, call: Call) -> Empty:
+        await self._may_leave(_caller(call).hello, call)
+        return Empty()
+
+    def _then_leave(self, method: Method) -> Method:
+        """Return the method, after which a relay without tasks exits."""
+
+        async def handler(asked: Any, call: Call) -> Message:
+            answer: Message = await method.handler(asked, call)
+            await self._may_leave(_caller(call).hello, call)
+            return answer
+
+        return Method(method.request_type, method.response_type, handler)
+
+    async def _may_leave(self, hello: Hello, call: Call) -> None:
         """A relay may exit when it has sent all its events: only the relay knows what it has sent."""
-        hello = _caller(call).hello
         if self._is_unused(hello.relay):
             settled = await self._publisher.settled(hello, self._node.store.last_seq(), SETTLE_SECONDS)
             call.flags |= LEAVE if settled and self._is_unused(hello.relay) else 0
-        return Empty()
 
     def _is_unused(self, relay: str) -> bool:
         return self._service.is_unused(relay, self._publisher.has_dropped)
@@ -238,6 +280,19 @@ MOST_KEYS = 300  # SQLite's limits of variables and of an expression's depth; th
 
 async def _surely(work: Handler, request: Any, caller: Caller) -> Message:
     return await work(request, caller)
+
+
+def _id_of(request: Any) -> str:
+    """Return the id of the task or sandbox that a request is about."""
+    return str(request.sandbox_id if hasattr(request, "sandbox_id") else request.id)
+
+
+def _may_be_kept(request: Any, answer: Message) -> bool:
+    """Return whether the relay may give this answer again while exitd is away: it drops what a later change makes
+    untrue by the request's bytes, and knows only the shortest."""
+    if isinstance(answer, pb.ConnectResponse):
+        return bool(answer.task_pid)
+    return not (isinstance(request, sb.SandboxStatusRequest) and request.verbose)
 
 
 def _of(connection: Connection) -> Relay:

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import field
+from dataclasses import field, replace
 
 import structlog
 
@@ -13,7 +13,7 @@ from protos.containerd import task_pb2 as pb
 from shim import fields
 from shim.frozen import frozen
 from shim.patterns import LatePattern
-from supervisor.containerd import mounts, options, stdio
+from supervisor.containerd import mounts, options, sandbox, stdio
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import STOPPED, TaskLook
 from supervisor.model import names
@@ -34,13 +34,14 @@ from supervisor.model.values import (
 )
 from supervisor.monitor.rundir import path_of
 from supervisor.runtime.oci import cgroups, rootfs
+from supervisor.runtime.oci import spec as oci_spec
 from supervisor.system import regular
 from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed
 
 WORD = "exitd.task"  # in the bundle: `delete` of the relay reads it
+POD_FILE = "exitd."  # and one of sandbox.FILES: in a sandbox's bundle, for its members
 MOST_BYTES, MOST_PID = 1 << 16, 1 << 22
-MOST_PATH_BYTES = 4095
 MOST_AT_ONCE = 32  # tasks on one file system that hangs take a place each, and leave some to others
 _ID = LatePattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)  # wider than containerd's own 76 characters
 
@@ -61,7 +62,7 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides)
     """Build the Spec for a Create. Raises BadRequest, CallFailed for what exitd does not support, TimedOut when a file
     that the request names hangs."""
     checked_id(request.id, "a task")
-    _checked_path(request.bundle, "the bundle of a task")
+    checked_bundle(request.bundle)
     mounts.check(request.rootfs)
     if request.checkpoint:
         raise CallFailed(Code.UNIMPLEMENTED, "restore from a checkpoint is not implemented")
@@ -107,11 +108,35 @@ def checked_id(id: str, whose: str) -> str:
     return id
 
 
+def checked_bundle(path: str) -> str:
+    """Raises BadRequest."""
+    return _checked_path(path, "the bundle of a task")
+
+
 def _checked_path(path: str, what: str) -> str:
     """Raises BadRequest."""
-    if not os.path.isabs(path) or "\0" in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
-        raise BadRequest(f"{what} is {path[:100]!r}; it must be an absolute path of at most {MOST_PATH_BYTES} bytes")
+    if not os.path.isabs(path) or "\0" in path or len(os.fsencode(path)) > options.MOST_PATH_BYTES:
+        raise BadRequest(
+            f"{what} is {path[:100]!r}; it must be an absolute path of at most {options.MOST_PATH_BYTES} bytes"
+        )
     return path
+
+
+async def as_member(spec: Spec, pause: Container, asides: Asides) -> Spec:
+    """Return the spec of a task in a sandbox: it joins the pod, and gets what its own configuration does not mount.
+    Raises CallFailed when the sandbox has ended, BadRequest for a bundle that cannot be read, TimedOut."""
+    assert pause.spec.task is not None
+    if pause.phase not in (Phase.RUNNING, Phase.PAUSED):
+        raise CallFailed(Code.FAILED_PRECONDITION, f"{spec.name}: its sandbox {pause.spec.name} does not run")
+    of_pod = pause.spec.task.bundle
+
+    def look() -> Spec:
+        document = oci_spec.parse_bundle(*rootfs.read_bundle(spec.bundle))
+        paths = {name: f"{of_pod}/{POD_FILE}{name}" for name in sandbox.FILES}
+        there = {name: path for name, path in paths.items() if os.path.isfile(path)}
+        return replace(spec, sandbox=pause.id, mounts=sandbox.mounts_of(document, there))
+
+    return await asides.bundles.run(f"reading the configuration of {spec.name}", look, spec.bundle)
 
 
 def _root_of(root: str, namespace: str) -> str:
@@ -125,8 +150,8 @@ def _root_of(root: str, namespace: str) -> str:
 def _cgroup_of(path: str) -> str:
     """Return the cgroup for the task's shims. Raises BadRequest for a path that leads out of the hierarchy, or
     nowhere."""
-    if ".." in path.split("/") or "\0" in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
-        wanted = f"a path without '..' of at most {MOST_PATH_BYTES} bytes"
+    if ".." in path.split("/") or "\0" in path or len(os.fsencode(path)) > options.MOST_PATH_BYTES:
+        wanted = f"a path without '..' of at most {options.MOST_PATH_BYTES} bytes"
         raise BadRequest(f"runtime options: ShimCgroup is {path[:100]!r}; it must be {wanted}")
     name = path.strip("/")
     if name and not cgroups.existing(f"/{name}"):
@@ -256,7 +281,7 @@ async def _leave(container: Container, pairs: tuple[tuple[str, str | int], ...],
     bundle, data = container.spec.task.bundle, fields.encode("task", pairs)
     path = f"{bundle}/{WORD}"
     try:
-        await asides.bundles.run(f"writing {path}", lambda: _write(path, data), bundle)
+        await asides.bundles.run(f"writing {path}", lambda: write(path, data), bundle)
     except OSError as error:
         raise ShimFailed(f"{path}: {error.strerror}") from error
 
@@ -324,11 +349,12 @@ def _is_listed(directory: str) -> bool:
     return True
 
 
-def _write(path: str, data: bytes) -> None:
+def write(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Write a whole file, or none. Raises OSError."""
     made = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(made)  # left by an exitd that died while writing
-    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "wb") as file:
+    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode), "wb") as file:
         file.write(data)
     os.rename(made, path)
 

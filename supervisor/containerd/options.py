@@ -22,6 +22,7 @@ from supervisor.model.errors import BadRequest
 JSON_TYPES = "types.containerd.io/opencontainers/runtime-spec/1/"  # before Process, LinuxResources and the like
 MAX_ID = 2**32 - 2
 MOST_BYTES = 16 << 10  # of TOML: tomllib takes 1.6 s for the worst text of this size, growing with its square
+MOST_PATH_BYTES = 4095
 MOST_SHOWN, MOST_NOTES = 100, 20  # characters of a client's name, and notes of one task
 
 M = typing.TypeVar("M", bound=Message)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from google.protobuf.empty_pb2 import Empty
 
@@ -21,7 +21,7 @@ from supervisor.engine.services import EngineServices
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
-from supervisor.model.values import LIVE, By, Container, Phase, Reason, RunKey, Winsize
+from supervisor.model.values import LIVE, By, Container, Phase, Reason, RunKey, Spec, Winsize
 from supervisor.monitor import procfs
 from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.codec import TOMBSTONE_OF, key_parts
@@ -30,6 +30,15 @@ from supervisor.ttrpc.faults import CallFailed
 READ_SECONDS = 1.0  # for clients to read what is left of an output, before a Wait is answered
 LOOK_SECONDS = 1.0  # wait of a question for a container examined after a daemon start: State has 2 s
 MOST_SIGNAL = 64
+
+
+@frozen
+class SandboxPlace:
+    """What every sandbox has in common. `pause`: the directory with exitd's pause program; `platform`: os, architecture
+    and variant of this machine, as images name them."""
+
+    pause: str
+    platform: tuple[str, str, str]
 
 
 @frozen
@@ -44,6 +53,7 @@ class AdapterParts:
     streams: StreamDesk
     state: str
     asides: making.Asides
+    sandboxes: SandboxPlace
 
 
 class TaskService:
@@ -70,7 +80,7 @@ class TaskService:
         c = self._node.containers.named(namespace, id, task=True)
         return c if tasks.is_there(c) else None
 
-    async def _look(self, caller: Caller, id: str) -> Container:
+    async def looked_at(self, caller: Caller, id: str) -> Container:
         """For a question: at once, or nearly."""
         c = self._node.containers.named(caller.namespace, id, task=True)
         if c is not None and (found := self._node.containers.recovering.get(c.id)) is not None:
@@ -81,7 +91,7 @@ class TaskService:
             raise tasks.no_task(id)
         return c
 
-    async def _settled(self, namespace: str, id: str) -> Container | None:
+    async def settled(self, namespace: str, id: str) -> Container | None:
         """For a change: once it has been looked up after a daemon start."""
         c = self._node.containers.named(namespace, id, task=True)
         if c is not None and c.id in self._node.containers.recovering:
@@ -91,7 +101,7 @@ class TaskService:
         return c if c is not None and c.spec.task is not None else None
 
     async def _task(self, caller: Caller, id: str) -> Container:
-        c = await self._settled(caller.namespace, id)
+        c = await self.settled(caller.namespace, id)
         if c is None or not tasks.is_there(c):
             raise tasks.no_task(id)
         return c
@@ -109,24 +119,39 @@ class TaskService:
     # -- it begins
 
     async def create(self, request: pb.CreateTaskRequest, caller: Caller) -> pb.CreateTaskResponse:
+        async def spec_of() -> Spec:
+            spec, pause = await making.spec_of(request, caller, self._asides), self._sandbox_of(caller)
+            return spec if pause is None else await making.as_member(spec, pause, self._asides)
+
+        c = await self.made(request.id, request.bundle, caller, spec_of)
+        return pb.CreateTaskResponse(pid=look(c).pid)
+
+    async def made(self, id: str, bundle: str, caller: Caller, spec_of: Callable[[], Awaitable[Spec]]) -> Container:
+        """Return the task of this name, made by this very request: now, or by an exitd that could not answer it.
+        `spec_of` is called only if it is to be made."""
         relay = caller.hello.relay
         self._making[relay] = self._making.get(relay, 0) + 1
         try:
-            c = await self._created_before(request, caller)
+            c = await self._created_before(id, bundle, caller)
             if c is None:
-                c = await self._operations.create(await making.spec_of(request, caller, self._asides), caller.by)
+                c = await self._operations.create(await spec_of(), caller.by)
                 await making.put_shims(c, caller)
             await making.leave_word(c, self._state, self._asides)
-            return pb.CreateTaskResponse(pid=look(c).pid)
+            return c
         finally:
             self._making[relay] -= 1
             if not self._making[relay]:
                 del self._making[relay]
 
-    async def _created_before(self, request: pb.CreateTaskRequest, caller: Caller) -> Container | None:
+    def _sandbox_of(self, caller: Caller) -> Container | None:
+        """Return the sandbox that was made through the caller's relay: containerd gives all containers of a pod one."""
+        made = (c for c in self._node.containers.values() if tasks.is_sandbox(c) and tasks.is_there(c))
+        return next((c for c in made if c.spec.task is not None and c.spec.task.relay == caller.hello.relay), None)
+
+    async def _created_before(self, id: str, bundle: str, caller: Caller) -> Container | None:
         """Return the task if this very request has made it. Otherwise clean up what a crash has left of it, or a task
         from before a reboot, of which containerd knows nothing."""
-        c = await self._settled(caller.namespace, request.id)
+        c = await self.settled(caller.namespace, id)
         if c is None or c.spec.task is None:
             return None
         if tasks.is_of_another_boot(c, self._node.clock.boot_id()):
@@ -135,7 +160,7 @@ class TaskService:
             if tasks.is_there(c):
                 return c
             await self._gone(c)
-        elif await making.is_forgotten(c, self._asides, request.bundle):
+        elif await making.is_forgotten(c, self._asides, bundle):
             await self.remove(c, caller.by, "")
         return None
 
@@ -176,7 +201,7 @@ class TaskService:
                 await self._operations.kill(c.id, request.signal, request.all, by)
 
     async def delete(self, request: pb.DeleteRequest, caller: Caller) -> pb.DeleteResponse:
-        c = await self._settled(caller.namespace, request.id)
+        c = await self.settled(caller.namespace, request.id)
         if c is None or not tasks.is_there(c) or (request.exec_id and not self.execs.knows(c, request.exec_id)):
             return tasks.delete_reply(await self._deleted_before(request, caller))
         if request.exec_id:
@@ -225,7 +250,7 @@ class TaskService:
     async def wait(self, request: pb.WaitRequest, caller: Caller) -> pb.WaitResponse:
         """Wait for as long as the caller's connection lives."""
         if self.find(caller.namespace, request.id) is None:
-            await self._settled(caller.namespace, request.id)
+            await self.settled(caller.namespace, request.id)
         c = self.find(caller.namespace, request.id)
         if c is None or (request.exec_id and not self.execs.knows(c, request.exec_id)):
             return tasks.wait_reply(await self._waited_before(request, caller))
@@ -266,7 +291,7 @@ class TaskService:
     # -- questions
 
     async def state(self, request: pb.StateRequest, caller: Caller) -> pb.StateResponse:
-        c = await self._look(caller, request.id)
+        c = await self.looked_at(caller, request.id)
         assert c.spec.task is not None
         if request.exec_id:
             seen, stdio = await self.execs.look(c, request.exec_id)
@@ -275,12 +300,12 @@ class TaskService:
         return tasks.state_reply(request.id, request.exec_id, c.spec.task.bundle, stdio, seen)
 
     async def pids(self, request: pb.PidsRequest, caller: Caller) -> pb.PidsResponse:
-        c = await self._look(caller, request.id)
+        c = await self.looked_at(caller, request.id)
         there = await self._manager.of(c).pids(c) if c.phase in LIVE else ()
         return tasks.pids_reply(look(c).pid, there, self.execs.pids(c))
 
     async def stats(self, request: pb.StatsRequest, caller: Caller) -> pb.StatsResponse:
-        c = await self._look(caller, request.id)
+        c = await self.looked_at(caller, request.id)
         found = None
         if c.phase in LIVE:
             found = await asyncio.to_thread(metrics.read, self._manager.cgroup_of(c))
@@ -294,7 +319,7 @@ class TaskService:
     async def connect(self, request: pb.ConnectRequest, caller: Caller) -> pb.ConnectResponse:
         """Also answers for a task that does not exist."""
         try:
-            pid = look(await self._look(caller, request.id)).pid
+            pid = look(await self.looked_at(caller, request.id)).pid
         except CallFailed:
             pid = 0
         return pb.ConnectResponse(shim_pid=caller.hello.pid, task_pid=pid)

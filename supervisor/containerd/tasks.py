@@ -120,6 +120,11 @@ def is_there(c: Container | None) -> bool:
     return c is not None and c.spec.task is not None and c.phase in STATUS and not failed
 
 
+def is_sandbox(c: Container) -> bool:
+    """Return whether it is a pod's pause container, made through containerd's Sandbox service."""
+    return c.spec.task is not None and c.spec.pod is not None
+
+
 def check(op: Op, status: process.Status, name: str) -> None:
     """Raises CallFailed when the request is not allowed in this state."""
     code = REFUSALS[op].get(status)

@@ -26,13 +26,18 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
+def pause_directory(root: str) -> str:
+    """Return where the pause image is."""
+    return f"{root}/pause"
+
+
 def pause_root(root: str, program: str) -> Resolved:
     """The pause image: a directory with exitd's own pause program and the places a runtime mounts on, made or brought
     up to date.
 
     One that is up to date is left alone, for there are containers on it. Raises CannotStart.
     """
-    directory = f"{root}/pause"
+    directory = pause_directory(root)
     try:
         for place in ("", "dev", "proc", "sys"):
             os.makedirs(os.path.join(directory, place), mode=0o755, exist_ok=True)

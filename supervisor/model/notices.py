@@ -13,7 +13,7 @@ def of_container(c: Container, kind: str, exec_name: str = "") -> Notice | None:
     """Return what containerd is sent for an event of `kind`, or None. `c` is the container after the event, but still
     with the process that the event is about."""
     task = c.spec.task
-    if task is None:
+    if task is None or c.spec.pod is not None:  # containerd itself publishes the events of a sandbox
         return None
     if kind == "remove" and c.exit is not None:  # no exit: it was never made
         silent, pid = c.delete_key == CLEANED_UP, _pid(c.exit.init)

@@ -99,8 +99,10 @@ def shown(annotations: Mapping[str, str], allowed: Iterable[str]) -> dict[str, s
 def seen_by_runtime(container: Container) -> dict[str, str]:
     """Return the annotations in the container's configuration: those that the runtime's allow-list admits, and its
     place in a pod. A pod made without annotations gets those of CRI, for runtimes with their own sandboxes; a shim v2
-    reads no others, so all of its pods get them."""
+    reads no others, so all of its pods get them. The configuration of a task has containerd's own already."""
     spec = container.spec
+    if spec.task is not None:
+        return {}
     seen = shown(dict(spec.annotations), spec.annotation_globs)
     if not (spec.pod or spec.sandbox) or (FAMILY_KEYS & seen.keys() and not spec.runtime_type):
         return seen

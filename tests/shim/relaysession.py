@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shim._native import ffi, lib
-from tests.shim.relaywords import REQUEST, RESPONSE, Frame, call, code_of, decode, encode
+from tests.shim.relaywords import REQUEST, RESPONSE, TASK, Frame, call, code_of, decode, encode
 
 
 class Session:
@@ -22,8 +22,8 @@ class Session:
         self.witness = ffi.NULL
         lib.session_init(self.c, cache)
 
-    def ask(self, stream: int, method: str, payload: bytes = b"") -> None:
-        self.from_containerd(encode(Frame(stream, REQUEST, 0, call(method, payload))))
+    def ask(self, stream: int, method: str, payload: bytes = b"", service: str = TASK) -> None:
+        self.from_containerd(encode(Frame(stream, REQUEST, 0, call(method, payload, service))))
 
     def from_containerd(self, data: bytes, piece: int = 0) -> None:
         for at in range(0, len(data), piece or len(data) or 1):

@@ -18,6 +18,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
+from protos.containerd import sandbox_pb2 as sb
 from protos.containerd import task_pb2 as pb
 from protos.containerd import types_pb2
 from protos.exitd.shimv2 import relay_pb2
@@ -44,6 +45,8 @@ REPLIES: dict[str, type[Message]] = {
     "Connect": pb.ConnectResponse,
     "Stats": pb.StatsResponse,
     "Wait": pb.WaitResponse,
+    "StartSandbox": sb.StartSandboxResponse,
+    "WaitSandbox": sb.WaitSandboxResponse,
 }
 M = TypeVar("M", bound=Message)
 

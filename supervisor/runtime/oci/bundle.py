@@ -323,6 +323,7 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
     return spec.Shared(
         tuple(joins.items()),
         f"{directory_of(root, pod)}/{SHM}" if pod else "",
+        container.spec.task is not None,  # of a pod with the host's ipc namespace
         tuple(pods.seen_by_runtime(container).items()),
     )
 

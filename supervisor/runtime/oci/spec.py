@@ -55,11 +55,13 @@ class Host:
 
 @frozen
 class Shared:
-    """What a container shares with others: the namespaces that it joins, each with its path; the pod's /dev/shm; and
-    the annotations that the runtime gets to see."""
+    """What a container shares with others: the namespaces that it joins, each with its path; the pod's /dev/shm, unless
+    `bound_shm` says that a bind mount there is the caller's choice; and the annotations that the runtime gets to see.
+    """
 
     namespaces: tuple[tuple[str, str], ...] = ()
     shm: str = ""
+    bound_shm: bool = False
     annotations: tuple[tuple[str, str], ...] = ()
 
 
@@ -256,7 +258,9 @@ def _ask_shared(document: Document, shared: Shared) -> None:
         join(document, joins)
     if "uts" in joins:
         document.pop("hostname", None)
-    document["mounts"] = _with_shm(_objects(document, "mounts"), shared.shm)
+    mounts = _objects(document, "mounts")
+    is_bound = any(mount.get("destination") == SHM and _is_bind(mount) for mount in mounts)
+    document["mounts"] = mounts if is_bound and shared.bound_shm else _with_shm(mounts, shared.shm)
 
 
 def _with_paths(namespaces: list[Document], joins: dict[str, str]) -> list[Document]:

@@ -198,7 +198,7 @@ async def test_a_bundle_that_hangs_proves_nothing_and_keeps_no_task_from_its_rem
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hung: threading.Event
 ) -> None:
     monkeypatch.setattr(regular, "read", lambda *args, **more: hung.wait())
-    monkeypatch.setattr(making, "_write", lambda *args: hung.wait())
+    monkeypatch.setattr(making, "write", lambda *args: hung.wait())
     spec = Spec("box", namespace="ns", task=Task(str(tmp_path)))
     c = Container("c1", spec, Phase.EXITED, 1, 1, exit=EXIT, init=Process(40, 4))
     await making.leave_end(c, "/state", brief())

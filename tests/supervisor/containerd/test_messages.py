@@ -15,6 +15,7 @@ from protos.containerd import (
     process_pb2,
     runc_pb2,
     runtimeoptions_pb2,
+    sandbox_pb2,
     task_pb2,
     types_pb2,
 )
@@ -33,6 +34,7 @@ NAMES: dict[type[Message], str] = {
     cgroups2_pb2.Metrics: "io.containerd.cgroups.v2.Metrics",
     forward_pb2.ForwardRequest: "containerd.services.events.ttrpc.v1.ForwardRequest",
     bootstrap_pb2.BootstrapParams: "containerd.runtime.bootstrap.v1.BootstrapParams",
+    sandbox_pb2.CreateSandboxRequest: "containerd.runtime.sandbox.v1.CreateSandboxRequest",
     Empty: "google.protobuf.Empty",
 }
 METHODS = (
@@ -50,6 +52,14 @@ def test_the_task_service_has_its_seventeen_methods() -> None:
     service = task_pb2.DESCRIPTOR.services_by_name["Task"]
     assert service.full_name == "containerd.task.v2.Task"
     assert tuple(method.name for method in service.methods) == METHODS
+
+
+def test_the_sandbox_service_has_its_nine_methods() -> None:
+    service = sandbox_pb2.DESCRIPTOR.services_by_name["Sandbox"]
+    assert service.full_name == "containerd.runtime.sandbox.v1.Sandbox"
+    names = ("CreateSandbox", "StartSandbox", "Platform", "StopSandbox", "WaitSandbox", "SandboxStatus")
+    more = ("PingSandbox", "ShutdownSandbox", "SandboxMetrics")
+    assert tuple(method.name for method in service.methods) == (*names, *more)
 
 
 def test_connect_is_as_it_was_captured() -> None:
@@ -75,6 +85,16 @@ def test_a_socket_directory_that_is_not_given_is_not_an_empty_one() -> None:
     ("message", "numbers"),
     [
         (task_pb2.CreateTaskRequest, {"id": 1, "rootfs": 3, "stdin": 5, "checkpoint": 8, "options": 10}),
+        (
+            sandbox_pb2.CreateSandboxRequest,
+            {"sandbox_id": 1, "bundle_path": 2, "rootfs": 3, "options": 4, "netns_path": 5, "annotations": 6},
+        ),
+        (
+            sandbox_pb2.SandboxStatusResponse,
+            {"sandbox_id": 1, "pid": 2, "state": 3, "info": 4, "created_at": 5, "exited_at": 6, "extra": 7},
+        ),
+        (sandbox_pb2.StopSandboxRequest, {"sandbox_id": 1, "timeout_secs": 2}),
+        (sandbox_pb2.WaitSandboxResponse, {"exit_status": 1, "exited_at": 2}),
         (task_pb2.StateResponse, {"pid": 3, "status": 4, "exit_status": 9, "exited_at": 10, "exec_id": 11}),
         (events_pb2.TaskDelete, {"pid": 2, "exit_status": 3, "exited_at": 4, "id": 5}),
         (runc_pb2.CheckpointOptions, {"image_path": 8, "work_path": 9}),

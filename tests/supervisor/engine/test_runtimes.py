@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,11 @@ def test_pods_and_containers_have_allow_lists_of_their_own(pod: Pod | None, sand
     made = Container("id", settled(asked, CGROUPFS), Phase.CREATING, 1, 0)
     shown = pods.seen_by_runtime(made)
     assert {key: value for key, value in shown.items() if key not in pods.FAMILY_KEYS} == seen
+
+
+@pytest.mark.parametrize("place", [{"pod": Pod()}, {"sandbox": "s"}])
+def test_the_configuration_of_a_task_says_its_place_in_containerds_words(place: dict[str, Any]) -> None:
+    assert pods.seen_by_runtime(Container("id", replace(PLAIN, task=Task("/b"), **place), Phase.CREATING, 1, 0)) == {}
 
 
 def test_without_an_entry_no_annotation_reaches_a_runtime(program: Path) -> None:

@@ -8,7 +8,7 @@ from supervisor.model import lifecycle as life
 from supervisor.model.execs import ExecSpec
 from supervisor.model.lifecycle import Happening
 from supervisor.model.taskfacts import CLEANED_UP, Notice, Stdio, Task
-from supervisor.model.values import Container, Event, Exited, Phase, RunKey, Signaled, Spec
+from supervisor.model.values import Container, Event, Exited, Phase, Pod, RunKey, Signaled, Spec
 from supervisor.store import codec
 from tests.supervisor.exec_fakes import ExecWorld, running
 from tests.supervisor.fakes import in_loop, until
@@ -36,6 +36,13 @@ def task(phase: Phase = Phase.CREATING, run: int = 1) -> Container:
 
 def noticed(events: list[Event]) -> list[str]:
     return [event.type for event in events if event.task is not None]
+
+
+def test_containerd_hears_nothing_of_a_sandbox_whose_events_it_publishes_itself() -> None:
+    one = task()
+    happenings = (MADE, life.StartAsked(USER), life.Started(SECOND), *OVER)
+    assert "exit" in noticed(lived(one, *happenings))
+    assert noticed(lived(replace(one, spec=replace(one.spec, pod=Pod())), *happenings)) == []
 
 
 def test_the_life_of_a_task_is_told_with_its_pid() -> None:

@@ -238,6 +238,8 @@ MATRIX: dict[str, Row] = {
     "task, a relay's request": Row(
         "test_task_requests.py", EXITD, ("0 ms", "5 ms", "15 ms", "40 ms"), "each request is answered once, done once"
     ),
+    # A pod whose sandbox containerd leaves to exitd, and a task in it.
+    "pod of containerd's, at calls": Row("test_sandbox_calls.py", EXITD, CALLS, UNNOTICED, few=5),
     # A container under containerd's own shim for runc.
     "foreign shim, at calls": Row("test_foreign_shim.py", EXITD, CALLS, TRUE, few=8),
     "foreign shims": Row("test_foreign_shim.py", ("exitd", "shim"), (AT_RANDOM,), TRUE_OR_UNKNOWN),

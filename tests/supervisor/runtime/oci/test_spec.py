@@ -240,6 +240,19 @@ def test_a_bundle_joins_a_pod_too() -> None:
     assert document["mounts"][-1]["source"] == "/pod/shm"
 
 
+@pytest.mark.parametrize(("kind", "kept"), [("bind", True), ("tmpfs", False)])
+def test_a_bind_mount_at_shm_may_be_the_callers_choice(kind: str, kept: bool) -> None:
+    """As in a pod of containerd's with the host's ipc namespace."""
+    own = {"destination": "/dev/shm", "type": kind, "source": "/dev/shm", "options": []}
+    for bound_shm in (True, False):
+        shared = replace(POD, bound_shm=bound_shm)
+        found = adapt_bundle({**BUNDLE, "mounts": [own]}, BUNDLED, cgroups_path="/c", shared=shared)
+        mounts = found["mounts"]
+        assert isinstance(mounts, list)
+        (shm,) = (mount for mount in mounts if mount["destination"] == "/dev/shm")
+        assert shm["source"] == ("/dev/shm" if kept and bound_shm else "/pod/shm")
+
+
 def test_the_hosts_pid_namespace_is_kept_when_asked() -> None:
     for document in (made(replace(SPEC, pid="host")), adapted(replace(BUNDLED, pid="host"))):
         assert "pid" not in [each["type"] for each in document["linux"]["namespaces"]]
