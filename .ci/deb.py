@@ -271,7 +271,7 @@ def build(names: list[str], revisions: list[int], out: pathlib.Path) -> Iterator
                 _control_files(stage, suite, version)
                 _set_times(stage)
                 made = out / f"exitd_{version}_{architecture()}.deb"
-                tree.run(("dpkg-deb", "--root-owner-group", "-Zxz", "--build", stage, made))
+                tree.run(("dpkg-deb", "--root-owner-group", "-Zxz", "-z3", "--build", stage, made))
                 yield made
 
 
