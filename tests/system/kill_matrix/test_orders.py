@@ -148,6 +148,7 @@ class Play:
 
     def kill_both(self) -> None:
         """At once, and in any order: nobody but exitd has anything of the streams then."""
+        until(self.has_copies, "exitd has no copies of the output")  # a moment after the shims have begun
         before = self.shims()
         victims = [self.daemon.keeper_pid(), *before]
         random.shuffle(victims)
@@ -159,6 +160,12 @@ class Play:
             os.close(pidfd)
         until(lambda: len(set(self.shims()) - set(before)) == len(before), "no other shims")
         until(self.are_known, "not registered with the next keeper")
+
+    def has_copies(self) -> bool:
+        """exitd, of each stream of those that live."""
+        living = [subject for subject in self.subjects if not subject.has_ended]
+        wanted = sum((2 if subject.tty else 3) + 3 * len(subject.execs) for subject in living)
+        return len(shared_streams(self.daemon)) >= wanted
 
     def shims(self) -> list[int]:
         return [pid for subject in self.subjects for pid in subject.shims()]
@@ -330,7 +337,7 @@ def test_a_replacement_that_failed_while_exitd_alone_had_the_output_is_tried_aga
                     subject.says()
                 play = Play(daemon, subjects)
                 until(play.are_known, "not known to the keeper")
-                until(lambda: len(shared_streams(daemon)) == 3 + 3 + 2, "exitd has no copies of the output")
+                until(play.has_copies, "exitd has no copies of the output")
                 shim.rename(away)  # it is being installed anew
                 before = play.shims()
                 for pid in (daemon.keeper_pid(), *before):
