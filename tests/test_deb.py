@@ -151,6 +151,7 @@ if shutil.which("dpkg-deb") and PYTHON.exists():
         )
         done = subprocess.run(
             [home / "bin/python", "-c", f"{every}; print(supervisor.__file__, sys.prefix)"],
+            cwd="/",  # where no other exitd can be imported from
             env={"PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
