@@ -150,7 +150,7 @@ if shutil.which("dpkg-deb") and PYTHON.exists():
             "import supervisor.daemon, supervisor.cli.__main__, supervisor.api.overgrpc, supervisor.system.inotify, sys"
         )
         done = subprocess.run(
-            [home / "bin/python", "-c", f"{every}; print(supervisor.__file__, sys.prefix)"],
+            [home / "bin/python", "-B", "-c", f"{every}; print(supervisor.__file__, sys.prefix)"],
             cwd="/",  # where no other exitd can be imported from
             env={"PATH": "/usr/bin:/bin"},
             capture_output=True,
