@@ -314,8 +314,9 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         observer, watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
-        asked = (node, exits, keeper, observer, watches, lambda: settings.now().metrics)
-        metrics = MetricsPages(MetricsParts(*asked, partial(_why_not_ready, node, health)))
+        why_not_ready = partial(_why_not_ready, node, health)
+        asked = MetricsParts(node, exits, keeper, observer, watches, lambda: settings.now().metrics, why_not_ready)
+        metrics = MetricsPages(asked)
         stack.push_async_callback(metrics.close)
         methods = methods_of(
             ContainerDoors(services.containers, services.pods, services.execs, streams),

@@ -209,8 +209,9 @@ class Exits:
         with_sandbox = await room.surely(lambda: self._ended_with_sandbox(container, report))
         weighed = await room.surely(lambda: self._second_witness.weigh(container, report, _known_kills(container)))
         limit_bytes = self._memory_limit(container)
-        how = (weighed, limit_bytes, rebooted, with_sandbox, left_behind)
-        ended = lifecycle.Ended(*how, run=key.run, names=self._names(container))
+        ended = lifecycle.Ended(
+            weighed, limit_bytes, rebooted, with_sandbox, left_behind, run=key.run, names=self._names(container)
+        )
         await self._node.surely(key.container, ended)
         self._node.pending.discard(key)
         self._note_stored(key)

@@ -37,7 +37,7 @@ class Control:
 
     def __init__(self, connection: socket.socket) -> None:
         self.lost = asyncio.Event()
-        self.newest: Counters | None = None  # the newest; a shim that ends sends them unasked
+        self.newest: Counters | None = None  # a shim that ends sends them unasked
         self._socket = connection
         self._turn = asyncio.Lock()
         self._answer: asyncio.Future[fields.Message] | None = None

@@ -249,14 +249,14 @@ class Shims:
         """Return which process is init's parent: "shim", "keeper" or "other"; empty if there is no init."""
         if watch is None or watch.init is None or watch.reported:
             return ""
-        if watch.shim_fd >= 0 and watch.parent == watch.shim:  # the parent lives, so it is no other by now
+        if watch.shim_fd >= 0 and watch.init_parent == watch.shim:  # the parent lives, so it is no other by now
             return "shim"
         try:
             parent = native.process_stat(watch.init.pid)[1]
         except OSError:  # it is gone, or there is no room to look
             return ""
         if watch.shim is not None and parent == watch.shim.pid:
-            watch.parent = watch.shim
+            watch.init_parent = watch.shim
             return "shim"
         known = self._keeper.process
         return "keeper" if known is not None and parent == known.pid else "other"

@@ -76,7 +76,7 @@ class ShimWatch:
     senses: ShimSenses
     shim: Process | None = None
     shim_fd: int = -1
-    parent: Process | None = None  # of init, as far as it has been seen to be a shim
+    init_parent: Process | None = None  # the shim that was seen to be it
     shim_is_unheld: bool = False  # it has begun, but there was no room yet to watch it
     shim_timer: asyncio.TimerHandle | None = None  # for the next try
     closed: bool = False
