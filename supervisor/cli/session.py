@@ -19,6 +19,7 @@ from supervisor.cli.copying import copy_log, pour
 from supervisor.cli.input import STDIN, Input
 from supervisor.cli.proxy import SignalProxy
 from supervisor.cli.shape import number_of
+from supervisor.cli.signals import Signals
 from supervisor.cli.spoken import SHORT_ID
 from supervisor.cli.terminal import Raw, Resizes, size_of
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, ShuttingDown
@@ -89,6 +90,7 @@ class TerminalSession:
         self._waiting: Waiting | None = None
         self._log: AnswerStream | None = None
         self._attachment: Attachment | None = None
+        self._signals = Signals()
         self._proxy: SignalProxy | None = None
         self._size: tuple[int, int] | None = None
         self._detached = False
@@ -105,8 +107,9 @@ class TerminalSession:
             if manner.by_log:
                 self._log = self._client.logs(pb.LogsRequest(id=target.id, follow=True, run=target.run))
                 stack.callback(self._log.cancel)
+            stack.enter_context(self._signals)
             if not manner.raw if manner.proxy is None else manner.proxy:
-                self._proxy = SignalProxy(self._kill, self._let_go)
+                self._proxy = SignalProxy(self._signals, self._kill, self._let_go)
                 stack.callback(self._proxy.end)
                 self._proxy.begin()
             if manner.interactive or not manner.by_log:
@@ -131,9 +134,9 @@ class TerminalSession:
         if self._proxy is not None:
             self._proxy.started()
         if manner.raw:
-            self._stack.enter_context(Raw(STDIN))
+            self._stack.enter_context(Raw(STDIN, self._signals, self._let_go))
         if manner.tty:
-            self._stack.enter_context(Resizes(terminal_of(self._manner), self._resize, self._size))
+            self._stack.enter_context(Resizes(terminal_of(manner), self._signals, self._resize, self._size))
         if manner.interactive and self._attachment is not None:
             closes = manner.closes_stdin and not manner.tty
             leave_by = manner.detach_keys if manner.raw else b""
