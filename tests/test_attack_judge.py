@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.attack import lives, misfortunes, smallpids
-from tests.attack.judge import ASKED, Death, Failed, Heard, Row, Seen, TaskExit, Truth, Verdict, counts, judge
+from tests.attack.judge import ASKED, Death, Failed, Heard, Row, Seen, Stand, TaskExit, Truth, Verdict, counts, judge
 from tests.attack.lives import truths_of
 from tests.attack.run import Plan
 
@@ -105,6 +105,21 @@ def test_the_death_of_an_execs_shim_is_no_excuse_for_its_container() -> None:
     assert wrong(told([TRUTH], [UNKNOWN], deaths=deaths, spans=SPAN)) == {"invented": 1}
     truth, row = replace(TRUTH, token="e0"), replace(UNKNOWN, exec_id="x")
     assert told([truth], [row], deaths=deaths, spans=SPAN).good
+
+
+@pytest.mark.parametrize("victim", ["keeper", "daemon"])
+def test_a_keeper_that_stood_still_knows_nothing_of_a_process_that_nobody_named(victim: str) -> None:
+    truth, row = replace(TRUTH, token="e0", code=None), replace(UNKNOWN, exec_id="x", ticks=0)
+    shim, excuse = [Death("shim", 5.0, "a", "x")], {} if victim == "keeper" else {"invented": 1}
+
+    def seen(row: Row, begin: float, end: float, deaths: Sequence[Death] = shim) -> dict[str, int]:
+        stands = [Stand(victim, begin, end)]
+        return wrong(told([truth], [row], deaths=deaths, spans=SPAN, stands=stands, pidfd_tells=True))
+
+    assert seen(row, 4.0, 4.5) == excuse
+    assert seen(row, 0.1, 0.5) == excuse  # exitd does not ask it for a while
+    assert seen(row, 9.5, 9.7) == seen(row, -9.0, -8.0) == seen(row, 4.0, 4.5, deaths=[]) == {"invented": 1}
+    assert seen(replace(row, ticks=TRUTH.ticks), 4.0, 4.5) == {"invented": 1}
 
 
 def test_an_unknown_end_has_a_cause_and_no_number() -> None:

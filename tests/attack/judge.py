@@ -4,6 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from supervisor.monitor.keeper import REST_SECONDS
+
 NEVER_STARTED = "never-started"
 UNKNOWN_NUMBER = 255
 SIGKILL = 9  # the only signal that the rig sends to containers without a trap
@@ -82,6 +84,15 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
+class Stand:
+    """A victim that the rig stopped, from one moment to another."""
+
+    victim: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """All that was observed in one attack."""
 
@@ -93,6 +104,7 @@ class Seen:
     task_exits: Sequence[TaskExit] = ()
     failed: Sequence[Failed] = ()
     deaths: Sequence[Death] = ()
+    stands: Sequence[Stand] = ()
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by life: its begin and end
     pauses: frozenset[str] = frozenset()  # lives that note nothing: pause containers
     terminals: frozenset[tuple[str, str]] = frozenset()  # life and token of what has a terminal
@@ -233,8 +245,20 @@ def _killed_meanwhile(seen: Seen, row: Row) -> str:
 
 
 def _witnesses_died(seen: Seen, row: Row) -> bool:
-    """Whoever could have seen the end was killed during the life; where pidfds tell, the daemon is a witness too."""
+    """Whoever could have seen the end was killed during the life; where pidfds tell, the daemon is a witness too.
+
+    A keeper that stood still has no part in shims that are made meanwhile, or shortly afterwards. The daemon, their
+    parent then, has from nobody but the shim which process it is about.
+    """
+    if row.ticks == 0 and _keeper_stood(seen, row):
+        return _were_killed(seen, row, set())
     return _were_killed(seen, row, {"keeper", "daemon"} if seen.pidfd_tells else {"keeper"})
+
+
+def _keeper_stood(seen: Seen, row: Row) -> bool:
+    begin, end = seen.spans.get(row.life, (0.0, 0.0))
+    keepers = (stand for stand in seen.stands if stand.victim == "keeper")
+    return any(stand.begin <= end and begin <= stand.end + REST_SECONDS for stand in keepers)
 
 
 def _anybody_died(seen: Seen, row: Row) -> bool:

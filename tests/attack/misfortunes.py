@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from shim import native
 from supervisor.model.values import Process
 from supervisor.monitor.rundir import lock_holder
-from tests.attack.judge import Death
+from tests.attack.judge import Death, Stand
 from tests.system.processes import commands
 
 VICTIMS = ("daemon", "keeper", "shim", "runtime")
@@ -109,6 +109,7 @@ class Fate:
     due: Callable[[], int]  # how many misfortunes there may have been by now
     of_containerd: Callable[[str], list[int]] = lambda victim: []  # pids of containerd, or of relays
     deaths: list[Death] = field(default_factory=list)  # with the container's id for its life
+    stands: list[Stand] = field(default_factory=list)
     met: list[str] = field(default_factory=list)
 
     def run(self, plan: Iterator[Misfortune]) -> None:
@@ -127,19 +128,27 @@ class Fate:
             self._slay(target)
 
     def _stop(self, misfortune: Misfortune) -> None:
-        with contextlib.ExitStack() as still:
-            for target in self._targets(misfortune.who, misfortune.luck):
-                still.enter_context(_standing(target.process))
+        with self._standing(misfortune):
             self.over.wait(misfortune.seconds)
 
     def _stop_and_kill(self, misfortune: Misfortune) -> None:
-        with contextlib.ExitStack() as still:
-            for target in self._targets(misfortune.who, misfortune.luck):
-                still.enter_context(_standing(target.process))
+        with self._standing(misfortune):
             self.over.wait(misfortune.seconds / 2)
             for target in self._targets(misfortune.others, misfortune.luck[::-1]):
                 self._slay(target)
             self.over.wait(misfortune.seconds / 2)
+
+    @contextlib.contextmanager
+    def _standing(self, misfortune: Misfortune) -> Iterator[None]:
+        """Its victims stand still for the block, and it is noted."""
+        targets, begin = self._targets(misfortune.who, misfortune.luck), time.monotonic()
+        try:
+            with contextlib.ExitStack() as still:
+                for target in targets:
+                    still.enter_context(_standing(target.process))
+                yield
+        finally:
+            self.stands += [Stand(target.victim, begin, time.monotonic()) for target in targets]
 
     def _forks(self, misfortune: Misfortune) -> None:
         """Each fork and each new thread may fail."""

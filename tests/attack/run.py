@@ -392,6 +392,7 @@ def _seen(scene: Scene, recorder: Recorder, fate: Fate, left: list[str]) -> Seen
         heard=scene.heard,
         failed=scene.failed,
         deaths=_named(fate.deaths, recorder.names),
+        stands=fate.stands,
         spans=scene.spans,
         pauses=frozenset(scene.pauses),
         terminals=frozenset(scene.terminals),
