@@ -233,13 +233,13 @@ def _wrongly_unknown(seen: Seen, row: Row, truth: Truth | None) -> list[str]:
         return [] if truth is None else [f"{row}, but it noted {truth}"]
     if _witnesses_died(seen, row) or (truth is None and _anybody_died(seen, row)):
         return []
-    return [f"{row}, but {truth}, and a witness lived; killed meanwhile: {_killed_meanwhile(seen, row)}"]
+    return [f"{row}, but {truth}, and a witness lived; killed meanwhile: {_killed_meanwhile(seen, row.life)}"]
 
 
-def _killed_meanwhile(seen: Seen, row: Row) -> str:
+def _killed_meanwhile(seen: Seen, life: str) -> str:
     """Each with its seconds since the life began, and with whose shim it was."""
-    begin, _ = seen.spans.get(row.life, (0.0, 0.0))
-    during = _during(seen, row)
+    begin, _ = seen.spans.get(life, (0.0, 0.0))
+    during = _during(seen, life)
     words = [f"{death.victim} {death.life} {death.exec_id}".rstrip() for death in during]
     return ", ".join(f"{word} +{death.at - begin:.2f} s" for word, death in zip(words, during, strict=True)) or "nobody"
 
@@ -264,18 +264,18 @@ def _keeper_stood(seen: Seen, row: Row) -> bool:
 def _anybody_died(seen: Seen, row: Row) -> bool:
     """Somebody was killed who makes it: of what did not begin then it may not be known that it did not."""
     mine = {("shim", row.life, row.exec_id), ("shim", row.life, "")}
-    died = _during(seen, row)
+    died = _during(seen, row.life)
     return any(death.victim != "shim" or (death.victim, death.life, death.exec_id) in mine for death in died)
 
 
-def _during(seen: Seen, row: Row) -> list[Death]:
-    begin, end = seen.spans.get(row.life, (0.0, 0.0))
+def _during(seen: Seen, life: str) -> list[Death]:
+    begin, end = seen.spans.get(life, (0.0, 0.0))
     return [death for death in seen.deaths if begin <= death.at <= end]
 
 
 def _were_killed(seen: Seen, row: Row, others: set[str]) -> bool:
     """The row's own shim and all these others, during its life."""
-    during = _during(seen, row)
+    during = _during(seen, row.life)
     names = {death.victim for death in during if death.victim != "shim"}
     shim = any(death.victim == "shim" and death.life == row.life and death.exec_id == row.exec_id for death in during)
     return shim and others <= names
@@ -328,10 +328,15 @@ def _task_exits_twice(seen: Seen) -> list[str]:
     may say it once more: decision 26."""
     often = Counter((each.life, each.is_exec, each.id, each.pid) for each in seen.task_exits)
     return [
-        f"{count} events of containerd's: {life}, {id}, pid {pid}"
+        f"{count} events of containerd's: {life}, {id}, pid {pid}, {_numbers_of(seen, id, pid)}; killed meanwhile: "
+        f"{_killed_meanwhile(seen, life)}"
         for (life, _, id, pid), count in often.items()
         if count > 1 and not _lost_its_relay(seen, life)
     ]
+
+
+def _numbers_of(seen: Seen, id: str, pid: int) -> list[int]:
+    return [each.number for each in seen.task_exits if (each.id, each.pid) == (id, pid)]
 
 
 def _numbers(seen: Seen) -> dict[tuple[str, bool], set[int]]:
@@ -354,8 +359,7 @@ def _may_not_know(seen: Seen, each: Heard) -> bool:
 
 
 def _lost_its_relay(seen: Seen, life: str) -> bool:
-    begin, end = seen.spans.get(life, (0.0, 0.0))
-    return any(death.victim in ("relay", "containerd") and begin <= death.at <= end for death in seen.deaths)
+    return any(death.victim in ("relay", "containerd") for death in _during(seen, life))
 
 
 def _failed_but_ran(seen: Seen) -> list[str]:

@@ -80,7 +80,7 @@ def lines(result: Result) -> list[str]:
     for name, each in wrongs.items():
         found += [f"   {name}: {sentence}" for sentence in each[:SHOWN]]
         found += [f"   {name}: {len(each) - SHOWN} more"] if len(each) > SHOWN else []
-    return found + [f"   exitd ended by itself: {sentence}" for sentence in result.fallen[:SHOWN]]
+    return found + [f"   ended by itself: {sentence}" for sentence in result.fallen[:SHOWN]]
 
 
 INTRODUCTION = """# Exits under attack

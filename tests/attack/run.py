@@ -65,7 +65,7 @@ class Result:
     task_exits: int  # events of containerd's
     deaths: dict[str, int]
     misfortunes: dict[str, int]
-    fallen: tuple[str, ...]  # how the daemon ended where nobody had killed it
+    fallen: tuple[str, ...]  # how the daemon, or containerd, ended where nobody had killed it
     seconds: float
     lives: int
     interrupted: bool
@@ -226,6 +226,7 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
                 try:
                     seen, count, interrupted = _fight(plan, Scenery(daemon, containerd), scene, fate, say)
                 finally:
+                    daemon.fallen += containerd.fallen if containerd is not None else []
                     if log is not None and containerd is not None:
                         shutil.copy(containerd.log, f"{log}.containerd")
         finally:
@@ -300,8 +301,10 @@ def _fight(
             scene.over = threading.Event()  # the last questions are asked even when the lives were cut short
             left = _clear(scene, scenery)
             recorder.end()
-            ends = scenery.containerd.ends() if scenery.containerd is not None else []
-            seen = replace(_seen(scene, recorder, fate, left), task_exits=ends)
+            seen = _seen(scene, recorder, fate, left)
+            if (containerd := scenery.containerd) is not None:
+                deaths = [*seen.deaths, *(Death("containerd", at) for at in containerd.ended)]
+                seen = replace(seen, task_exits=containerd.ends(), deaths=deaths)
         finally:
             for over in (fate.over, recorder.over, scene.over):
                 over.set()

@@ -38,13 +38,14 @@ class Attacked(Containerd):
     over: threading.Event = field(default_factory=threading.Event)
     fallen: list[str] = field(default_factory=list)
     recorders: list[Recorder] = field(default_factory=list)  # of its events, one for each containerd that there was
-    anew: float = 0.0  # when it was ended so
+    ended: list[float] = field(default_factory=list)  # when it ended by itself, or by `begin_anew`
 
     def guard(self) -> None:
         while not self.over.wait(GUARD_SECONDS):
             if self.process is not None and self.process.poll() is not None:
                 if self.process.returncode != -signal.SIGKILL:
                     self.fallen.append(f"containerd: status {self.process.returncode}")
+                    self.ended.append(time.monotonic())
                 with contextlib.suppress(AssertionError, OSError):  # killed once more: seen the next time
                     self.start()
 
@@ -102,8 +103,8 @@ class Attacked(Containerd):
         It renames a bundle before it removes it. Where one that was killed has left an earlier bundle under that name,
         no containerd can ever remove this one, and the containerd removes the earlier one."""
         shutil.rmtree(self.bundles / f".{name}", ignore_errors=True)
-        if self.process is not None and time.monotonic() - self.anew > ANEW_SECONDS:
-            self.anew = time.monotonic()
+        if self.process is not None and not (self.ended and time.monotonic() - self.ended[-1] <= ANEW_SECONDS):
+            self.ended.append(time.monotonic())
             self.process.kill()
 
     def leavings(self) -> list[str]:
