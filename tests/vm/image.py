@@ -1,8 +1,9 @@
-"""The disks of a machine of its own: Debian with systemd as init and pure cgroup v2, and exitd from this tree on it.
+"""The disks of a machine of its own: Debian with systemd as init and pure cgroup v2, and exitd's package on it.
 
 `python -m tests.vm.image` prints where the plain one is, and makes it before that if need be (root, network). The
 Debian is made once for each recipe, the disk once for each content of the tree; both are kept outside of the tree. The
-disk with the tests has the whole tree besides, built in place, and an environment that runs its system tests.
+package is the one that `make deb` makes of this tree, installed without a network as dpkg does it. The disk with the
+tests has the whole tree besides, built in place, and an environment that runs its system tests.
 """
 
 import contextlib
@@ -23,18 +24,20 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 SUITE = os.environ.get("EXITD_VM_SUITE") or "trixie"
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "util-linux", "ca-certificates"),
-    *("python3", "python3-venv", "python3-dev", "gcc", "libc6-dev", "libffi-dev", "musl-tools"),
-    *("runc", "crun", "linux-image-cloud-amd64"),
+    *("python3", "runc", "crun", "linux-image-cloud-amd64"),
 )
-TEST_PACKAGES = ("strace", "iproute2")
+TEST_PACKAGES = (
+    *("python3-venv", "python3-dev", "gcc", "libc6-dev", "libffi-dev", "musl-tools"),
+    *("strace", "iproute2"),
+)
 # Of the extra `test`, what running tests needs; checkers of the source have no work in the machine.
 TEST_TOOLS = ("hypothesis", "jsonschema", "pytest", "pytest-timeout")
 ASIDE = ("tests/", "docs/", "bench/", ".")  # a change there needs no other disk
 ASIDE_OF_TESTS = ("bench/", ".")
-GUEST = "tests/vm/guest/"
+GUEST, RECIPE = "tests/vm/guest/", ".ci/deb.py"
 DISK_BYTES = 4 << 30  # sparse
 LIMIT_SECONDS = 3600
-UNITS = ("exitd.service", "exitd-keeper.service", "exitd-vm-runner.service")
+RUNNER = "exitd-vm-runner.service"  # the package enables its own units
 MASKED = ("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "fstrim.timer", "e2scrub_all.timer")
 FILES = {
     "etc/exitd/config.toml": 'cgroup_driver = "systemd"\n',
@@ -53,7 +56,6 @@ class Kind(StrEnum):
     TESTS = "tests"  # and the tree with its tests, at /opt/tree, and their environment, at /opt/tests
 
 
-ENVIRONMENTS = {Kind.PLAIN: ("/opt/exitd",), Kind.TESTS: ("/opt/exitd", "/opt/tests")}
 QUIETLY = ("install", "--quiet", "--disable-pip-version-check")
 
 
@@ -88,7 +90,8 @@ def tree_files(kind: Kind) -> list[str]:
     aside = ASIDE if kind is Kind.PLAIN else ASIDE_OF_TESTS
     words = ("git", "-C", str(TREE), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
-    wanted = [name for name in sorted(set(listed.split("\0"))) if name.startswith(GUEST) or not name.startswith(aside)]
+    always = (GUEST, RECIPE)
+    wanted = [name for name in sorted(set(listed.split("\0"))) if name.startswith(always) or not name.startswith(aside)]
     return [name for name in wanted if name and (TREE / name).is_file()]
 
 
@@ -119,11 +122,11 @@ def made_whole(goal: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def base(kind: Kind) -> pathlib.Path:
-    """The Debian, a directory, with all that exitd needs, and its tests."""
-    packages, wanted = [*PACKAGES], requirements()
+    """The Debian, a directory, with what exitd's package and its containers need, and its tests."""
+    packages, wanted = [*PACKAGES], list[str]()
     if kind is Kind.TESTS:
         packages += TEST_PACKAGES
-        wanted += test_requirements()
+        wanted += [*requirements(), *test_requirements()]
     name = "base" if kind is Kind.PLAIN else "base-tests"
     goal = cache() / f"{name}-{SUITE}-{key(SUITE.encode(), ' '.join(packages).encode(), ' '.join(wanted).encode())}"
     if not goal.exists():
@@ -131,26 +134,35 @@ def base(kind: Kind) -> pathlib.Path:
             run("mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}", SUITE, root)
             for name in ("/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt"):
                 shutil.copy(name, root / name[1:])
-            for environment in ENVIRONMENTS[kind]:
-                chroot(root, "python3", "-m", "venv", environment)
-                chroot(root, f"{environment}/bin/pip", *QUIETLY, *wanted)
+            if kind is Kind.TESTS:
+                chroot(root, "python3", "-m", "venv", "/opt/tests")
+                chroot(root, "/opt/tests/bin/pip", *QUIETLY, *wanted)
     return goal
 
 
+@contextlib.contextmanager
+def package() -> Iterator[pathlib.Path]:
+    """The Debian package of this tree, for the block."""
+    with tempfile.TemporaryDirectory(prefix="exitd-vm-deb-") as scratch:
+        run(sys.executable, TREE / RECIPE, "--out", scratch, SUITE)
+        yield next(pathlib.Path(scratch).glob("*.deb"))
+
+
 def install(root: pathlib.Path, names: list[str], kind: Kind) -> None:
-    """exitd from the tree, its units, and the one that runs the host's commands."""
-    for name in names:
+    """The package, and the unit that runs the host's commands."""
+    for name in names if kind is Kind.TESTS else [name for name in names if name.startswith(GUEST)]:
         (root / "opt/tree" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(TREE / name, root / "opt/tree" / name)
-    chroot(root, "/opt/exitd/bin/pip", *QUIETLY, "--no-deps", "--no-build-isolation", "/opt/tree")
+    with package() as made:
+        shutil.copy(made, root / "exitd.deb")
+        chroot(root, "dpkg", "--install", "/exitd.deb")
+        (root / "exitd.deb").unlink()
     if kind is Kind.TESTS:
         build_in_place(root)
     units = root / "etc/systemd/system"
-    for unit in (*(TREE / "systemd").glob("*.service"), *(TREE / GUEST).glob("*.service")):
-        shutil.copy(unit, units / unit.name)
+    shutil.copy(TREE / GUEST / RUNNER, units / RUNNER)
     (units / "multi-user.target.wants").mkdir(exist_ok=True)
-    for enabled in UNITS:
-        (units / "multi-user.target.wants" / enabled).symlink_to(f"../{enabled}")
+    (units / "multi-user.target.wants" / RUNNER).symlink_to(f"../{RUNNER}")
     for masked in MASKED:
         (units / masked).symlink_to("/dev/null")
     for path, text in FILES.items():
