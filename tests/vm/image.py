@@ -46,7 +46,10 @@ FILES = {
     "etc/hostname": "exitd-vm\n",
     # Without one, systemd takes the boot for the first of a fresh machine, and asks.
     "etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+    "var/log/journal/README": "With this directory the journal outlives a boot.\n",
 }
+NEWER = "exitd-newer.deb"  # in /opt: the same exitd as a later revision of its package, and as an earlier one
+OLDER = "exitd-older.deb"
 
 
 class Kind(StrEnum):
@@ -141,11 +144,11 @@ def base(kind: Kind) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def package() -> Iterator[pathlib.Path]:
-    """The Debian package of this tree, for the block."""
+def packages() -> Iterator[list[pathlib.Path]]:
+    """Three revisions of the Debian package of this tree, for the block."""
     with tempfile.TemporaryDirectory(prefix="exitd-vm-deb-") as scratch:
-        run(sys.executable, TREE / RECIPE, "--out", scratch, SUITE)
-        yield next(pathlib.Path(scratch).glob("*.deb"))
+        run(sys.executable, TREE / RECIPE, "--revisions", "1,2,3", "--out", scratch, SUITE)
+        yield sorted(pathlib.Path(scratch).glob("*.deb"))
 
 
 def install(root: pathlib.Path, names: list[str], kind: Kind) -> None:
@@ -153,10 +156,10 @@ def install(root: pathlib.Path, names: list[str], kind: Kind) -> None:
     for name in names if kind is Kind.TESTS else [name for name in names if name.startswith(GUEST)]:
         (root / "opt/tree" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(TREE / name, root / "opt/tree" / name)
-    with package() as made:
-        shutil.copy(made, root / "exitd.deb")
-        chroot(root, "dpkg", "--install", "/exitd.deb")
-        (root / "exitd.deb").unlink()
+    with packages() as (older, made, newer):
+        for deb, name in ((older, OLDER), (newer, NEWER), (made, "exitd.deb")):
+            shutil.copy(deb, root / "opt" / name)
+        chroot(root, "dpkg", "--install", "/opt/exitd.deb")
     if kind is Kind.TESTS:
         build_in_place(root)
     units = root / "etc/systemd/system"

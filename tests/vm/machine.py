@@ -25,6 +25,7 @@ COMMAND_SECONDS = 1800.0  # likewise
 IDLE_SECONDS = 7200.0  # by the clock, for anything: a machine that stands still uses no processor time
 OFF_SECONDS = 300.0
 STEP_SECONDS = 0.2
+ANSWERED = "answered"  # a file of its directory: what a load in the machine has been answered since it was booted
 SERIAL_BYTES = 4000  # of the machine's last words
 
 # What is not needed and costs much in software (docs/vm.md has the figures). The units' own limits are raised beyond
@@ -87,6 +88,9 @@ class Machine:
             *("-device", "nvme,drive=disk,serial=exitd", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
             *("-chardev", f"socket,id=port,path={port},server=on,wait=off"),
             *("-device", "virtserialport,chardev=port,name=exitd.runner.0"),
+            # What has left the machine by it is in the file, also when the power fails.
+            *("-chardev", f"file,id=answered,path={self.directory}/{ANSWERED}"),
+            *("-device", "virtserialport,chardev=answered,name=exitd.answered.0"),
         ]
 
     def _connected(self, path: pathlib.Path) -> socket.socket:
@@ -157,11 +161,32 @@ class Machine:
         out = self.say("/opt/exitd/bin/python", f"/opt/tree/tests/vm/guest/{script}", *words)
         return [json.loads(line) for line in out.splitlines()]
 
+    def answered(self) -> list[dict[str, object]]:
+        """What a load in the machine has written to the port for answers, a line of JSON each, since the last boot."""
+        lines = (self.directory / ANSWERED).read_text().split("\n")
+        return [json.loads(line) for line in lines[:-1]]  # behind the last newline: nothing, or half a line
+
+    def go_down(self, *words: str) -> float:
+        """Return when the machine has gone down by a command of its own, with QEMU's processor time for it. Raises
+        HasEnded when it does not."""
+        assert self.port is not None and self.qemu is not None
+        began, until = self._used(), time.monotonic() + IDLE_SECONDS
+        self.port.sendall(json.dumps({"id": 0, "argv": words, "seconds": COMMAND_SECONDS}).encode() + b"\n")
+        while time.monotonic() < until and (used := self._used() - began) < COMMAND_SECONDS:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.qemu.wait(STEP_SECONDS)
+                self._closed()
+                return used
+        raise self._ended(f"still up after {words}")
+
     def cut(self) -> None:
         """The power fails."""
         assert self.qemu is not None
         self.qemu.send_signal(signal.SIGKILL)
         self.qemu.wait(OFF_SECONDS)
+        self._closed()
+
+    def _closed(self) -> None:
         if self.port is not None:
             self.port.close()
         self.qemu = self.port = None

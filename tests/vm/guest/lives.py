@@ -1,11 +1,19 @@
 """Containers that end and containers that go on, and what exitd knows of them: a line of JSON each.
 
 lives.py begin NAME COUNT    COUNT end with codes of their own, each one's end is awaited; COUNT others live on
+lives.py up NAME COUNT [POLICY [CODE]]
+                             COUNT live on until they are killed, or end with CODE when they are asked to
+lives.py again NAME COUNT    COUNT end at once and are started again, for ever
+lives.py inits               the pid of each that runs
 lives.py kill                SIGKILL for all that run; their ends are awaited
 lives.py told                SIGKILL for the inits of all that run, while the database takes nothing: as long as this
                              goes on, the ends that it prints are in the ring alone
 lives.py wait                the ends of all there are, none of which may go on
 lives.py ledger              every exit there is
+lives.py events TYPE         every event of this type
+lives.py all                 every container
+lives.py images              every image
+lives.py clear               removes all, and says nothing
 """
 
 import contextlib
@@ -27,6 +35,7 @@ WAIT_SECONDS = 600.0
 def say(exit_: pb.Exit | None) -> None:
     assert exit_ is not None
     told = {"name": exit_.name, "kind": exit_.kind, "code": exit_.code, "signal": exit_.signal, "cause": exit_.cause}
+    told |= {"reason": exit_.reason}
     print(json.dumps(told), flush=True)
 
 
@@ -39,6 +48,24 @@ def begin(client: Client, name: str, count: int) -> None:
         say(waiting.result(WAIT_SECONDS))
         living = pb.ContainerSpec(name=f"{name}-lives-{number}", args=["sleep", "100000"], rootfs="/")
         client.start(client.create(living).id)
+
+
+# A shell waits for its child before it heeds a trap, unless it waits by `wait`.
+OBEYS = "trap 'exit {code}' TERM; sleep 100000 & wait"
+
+
+def up(client: Client, name: str, count: int, policy: str = "no", code: str = "") -> None:
+    args = ["sh", "-c", OBEYS.format(code=code)] if code else ["sleep", "100000"]
+    for number in range(1, count + 1):
+        made = pb.ContainerSpec(name=f"{name}-{number}", args=args, rootfs="/", restart=policy)
+        client.start(client.create(made).id)
+
+
+def again(client: Client, name: str, count: int) -> None:
+    for number in range(1, count + 1):
+        args = ["sh", "-c", "sleep 0.2; exit 4"]
+        made = pb.ContainerSpec(name=f"{name}-{number}", args=args, rootfs="/", restart="always")
+        client.start(client.create(made).id)
 
 
 def kill(client: Client) -> None:
@@ -74,6 +101,28 @@ def main() -> None:
         match sys.argv[1:]:
             case ["begin", name, count]:
                 begin(client, name, int(count))
+            case ["up", name, count, *more]:
+                up(client, name, int(count), *more)
+            case ["again", name, count]:
+                again(client, name, int(count))
+            case ["inits"]:
+                for container in client.list(all_of_them=False):
+                    print(json.dumps({"name": container.spec.name, "pid": container.init.pid}))
+            case ["events", kind]:
+                wanted = pb.EventsRequest(from_seq=1, no_follow=True, filters=[f"type={kind}"])
+                for reply in client.events(wanted):
+                    if reply.HasField("event"):
+                        event = reply.event
+                        print(json.dumps({"name": event.name, "seq": event.seq, "text": str(event)}))
+            case ["all"]:
+                for container in client.list(all_of_them=True):
+                    print(json.dumps({"name": container.spec.name}))
+            case ["images"]:
+                for image in client.images():
+                    print(json.dumps({"id": image.id}))
+            case ["clear"]:
+                for container in client.list(all_of_them=True):
+                    client.remove(container.id, force=True)
             case ["kill"]:
                 kill(client)
             case ["told"]:
