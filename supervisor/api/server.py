@@ -5,6 +5,8 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+import structlog
+
 from supervisor.api import health, sockets, ttrpcdoor
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls, Methods
@@ -19,6 +21,8 @@ SOCKET_PATH_LIMIT = 107  # sun_path, unix(7)
 
 _FOR_GRPC = 24  # descriptors that its import and its server are to find
 _LAST_WORDS_SECONDS = 0.5  # for answers on their way out
+
+log = structlog.get_logger(__name__)
 
 
 class ApiServer:
@@ -91,6 +95,9 @@ class ApiServer:
         _check(path)
         try:
             await self._ttrpc.listen(where)
+            if not sockets.is_listened_at(path):  # whoever waits at the service manager's is answered all the same
+                log.warning("the service manager's socket has lost its path, another one is bound there", path=path)
+                await self._ttrpc.listen(path)
             sockets.admit_group(path)
         except OSError as error:
             raise CannotStart(f"cannot listen on {path}: {error.strerror or error}") from error

@@ -32,6 +32,19 @@ def admit_group(path: str, group: str = GROUP) -> bool:
     return True
 
 
+def is_listened_at(path: str) -> bool:
+    """Return whether a connection can be made there. Does not wait, and leaves one that has ended in the queue."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.setblocking(False)
+        try:
+            line.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except BlockingIOError:  # the queue is full
+            return True
+    return True
+
+
 def hang_up(path: str) -> int:
     """Shut down every connection that this process has accepted at the path, whichever library holds it. Return how
     many there were. Raises OSError: there is no room to look.

@@ -69,6 +69,21 @@ def test_a_restart_of_the_daemon_keeps_the_socket_and_whoever_came_meanwhile_is_
         assert (early.returncode, "exitd" in out, err) == (0, True, "")
 
 
+def test_where_its_path_was_wiped_exitd_begins_all_the_same_and_is_reached_there() -> None:
+    with activated() as (daemon, held):
+        cli, path = Cli(daemon), daemon.state / "exitd.ttrpc"
+        daemon.kill()
+        path.unlink()
+        for _ in range(2):  # the second time the path is a dead exitd's
+            start(daemon, held)
+            assert "exitd" in cli.ok("version")
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(str(path))
+            assert "has lost its path" in daemon.log.read_text()
+            daemon.kill()
+        start(daemon, held)
+
+
 def test_neither_keeper_nor_shims_have_it_and_the_exit_knows_who_asked_over_it() -> None:
     with activated() as (daemon, held):
         cli = Cli(daemon)
