@@ -9,6 +9,8 @@ import os
 import shutil
 from collections.abc import Iterator
 
+import structlog
+
 from shim import fields, prepare, record
 from shim.frozen import mutable
 from shim.names import CREATED, FIFO, LOCK, PLAN
@@ -21,6 +23,9 @@ from supervisor.system import room
 
 PROGRESS, PROGRESS_BYTES = "progress", 4096  # what the shim is about to write to the logs
 EXECS = "e"
+REMOVAL_TRIES = 3  # a process that is ending may make a file in a directory that is being removed
+
+log = structlog.get_logger(__name__)
 
 
 @mutable
@@ -183,8 +188,14 @@ def _try_lock(fd: int) -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove the directory, and its parent if it was the container's last run, or the run's last exec. Repeatable."""
-    shutil.rmtree(path, ignore_errors=True)
+    """Remove the directory, and its parent if it was the container's last run, or the run's last exec. Repeatable. What
+    cannot be removed is logged, and left to the next look at all run directories."""
+    for _ in range(REMOVAL_TRIES):
+        shutil.rmtree(path, ignore_errors=True)
+        if not os.path.lexists(path):
+            break
+    else:
+        log.warning("a run directory cannot be removed now", path=path)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(path))
 

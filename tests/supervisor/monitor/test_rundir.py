@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from shim import fields, record
 from supervisor.model.errors import ShimFailed
@@ -257,3 +258,25 @@ def test_a_record_that_cannot_be_read_is_not_taken_for_an_empty_one(made: RunDir
     os.close(directory_fd)
     with pytest.raises(IsADirectoryError):
         rundir.read_record(made)
+
+
+@pytest.mark.parametrize("times", [1, rundir.REMOVAL_TRIES - 1, rundir.REMOVAL_TRIES])
+def test_a_file_that_a_dying_process_makes_meanwhile_does_not_keep_the_directory(
+    made: RunDirectory, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """It is made when the others have been removed, that many times."""
+    late, rmdir = iter(range(times)), os.rmdir
+
+    def removed(path: str, *, dir_fd: int | None = None) -> None:
+        if os.path.abspath(path) == made.path and next(late, None) is not None:
+            Path(made.path, "late").touch()
+        rmdir(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "rmdir", removed)
+    with structlog.testing.capture_logs() as logs:
+        rundir.remove(made.path)
+    is_left = times == rundir.REMOVAL_TRIES
+    assert os.path.exists(made.path) is is_left
+    assert [entry["path"] for entry in logs] == [made.path] * is_left
+    rundir.remove(made.path)
+    assert not os.path.exists(os.path.dirname(made.path))
