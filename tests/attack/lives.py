@@ -22,12 +22,15 @@ WAIT_SECONDS = 20.0  # one question for an end
 
 # $1: what to do before the end. $2: the code; of a container's second run it is one more, and so on. $3: "-" for a run
 # of the container, else the token of the exec. The note precedes the end: a code in the ledger is true or invented.
-SCRIPT = """set -- "$1" "$2" "$3" $(cat /proc/$$/stat)
-who=$3 ticks=${25} code=$2
+SCRIPT = """before_end=$1 code=$2 who=$3
+read -r stat </proc/$$/stat
+set -- $stat
+ticks=${22}
 echo "$who $ticks begun" >>/mnt/truth
+trap 'echo "$who $ticks $?" >>/mnt/truth' EXIT
 [ "$who" != - ] || code=$((code + $(grep -c '^- .* begun' /mnt/truth) - 1))
-end() { echo "$who $ticks $code" >>/mnt/truth; exit $code; }
-eval "$1"
+end() { exit $code; }
+eval "$before_end"
 end"""
 RUN = "-"
 FOR_EVER = "sleep 1000"

@@ -23,6 +23,7 @@ from tests.system.containerd.events import Event, Recorder
 from tests.system.containerd.history import Who
 from tests.system.containerd.server import EXITD, IMAGE, Containerd
 from tests.system.containerd.tasks import Tasks
+from tests.system.processes import cgroups_below
 
 GUARD_SECONDS = 0.2
 ANEW_SECONDS = 10.0  # between two of its ends for the sake of a bundle
@@ -108,8 +109,9 @@ class Attacked(Containerd):
             self.process.kill()
 
     def leavings(self) -> list[str]:
-        left = self.left().without("fifos", "processes", "rows")
-        return [f"{kind} {each}" for kind, found in asdict(left).items() for each in found]
+        left = self.left().without("fifos", "processes", "rows", "cgroups")
+        found = [f"{kind} {each}" for kind, found in asdict(left).items() for each in found]
+        return found + [f"cgroup {path}" for path in cgroups_below(self.cgroup)]
 
     def _environment(self) -> dict[str, str]:
         path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -409,6 +409,8 @@ class NativeContainers:
                 is_gone = await asyncio.to_thread(_remove_if_empty, self._cgroup(container))
                 if not is_gone and _has_just_ended(container) and not rest.sharers(path):
                     raise TimedOut(f"the cgroup of {container.spec.name} is still busy", id=container.id)
+                if not is_gone:
+                    log.info("a task's cgroup is not empty and stays", container=container.id, name=container.spec.name)
             self.forget(container)
             rundir.remove(path)
 
