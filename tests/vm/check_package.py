@@ -11,7 +11,7 @@ from tests.vm.machine import Machine
 
 COUNT = 3
 INSTALLED = "exitd.deb"
-EXEC = "^sh -c trap"  # the beginning of its command line
+EXEC, POSTINST = "^sh -c trap", "^/bin/sh /var/lib/dpkg/info/exitd"  # how their command lines begin
 VERSION = ("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Version}", "exitd")
 
 
@@ -86,7 +86,8 @@ def check_a_removed_package_leaves_containers_alone_and_a_new_one_takes_them_ove
 def check_an_upgrade_that_is_killed_halfway_goes_on_where_it_was(machine: Machine) -> None:
     machine.python("lives.py", "up", "lives", str(COUNT))
     pids = inits(machine)
-    halfway = f"dpkg --install /opt/{image.NEWER} & until pkill -9 -f exitd.postinst; do sleep 0.01; done; wait $!"
+    killing = f"until pkill -9 -f '{POSTINST}'; do sleep 0.01; done"
+    halfway = f"dpkg --install /opt/{image.NEWER} & {killing}; wait $!"
     assert machine.run("sh", "-c", halfway).status != 0
     machine.say("dpkg", "--configure", "exitd")
     assert machine.say(*VERSION).startswith("ii ")
