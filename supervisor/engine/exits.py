@@ -11,7 +11,7 @@
                                Exits._end_ready       all ordinary ends of this turn of the loop, together
     engine/node.py             Node.end_at_once       one step for each:
     model/lifecycle.py         step                   Ended: the Exit, its events, and what follows it
-    store/database.py          Store.tell             one block of them all in the ring (`store/ring.py`), flushed
+    store/database.py          Store.write_ends       one block of them all in the ring (`store/ring.py`), flushed
 
   every other end the long one:
     here                       Exits.end              ends what init left behind, awaits its execs' ends and its pod's,

@@ -105,7 +105,7 @@ async def _soon(of: str, *, patient: bool) -> AsyncIterator[None]:
 
 
 def _told(before: Container, step: Step) -> tuple[Container, Container, Exit, tuple[Event, ...]]:
-    """The step of an end as `Store.tell` takes it."""
+    """The step of an end as `Store.write_ends` takes it."""
     (exit,) = step.exits
     assert step.container is not None and not (step.retained or step.tombstones)
     return before, step.container, exit, step.events
@@ -220,7 +220,7 @@ class Node:
         in this way now, and nothing has happened."""
         moment = self.moment()
         steps = [(container, lifecycle.step(container, ended, moment)) for container, ended in endings]
-        told = self.store.tell([_told(before, step) for before, step in steps])
+        told = self.store.write_ends([_told(before, step) for before, step in steps])
         if told is None:
             return False
         self._ends_shown += len(steps)
@@ -252,11 +252,11 @@ class Node:
         if self._is_told_queued:
             return
         self._is_told_queued = True
-        self.spawn(self._until_told_stored(dict(self._told), self.store.store_told()))
+        self.spawn(self._until_told_stored(dict(self._told), self.store.take_over_ends()))
 
     async def _until_told_stored(self, told: dict[str, asyncio.Event], first: asyncio.Future[None]) -> None:
         tries = iter([first])
-        await self.storing.surely("reported ends", lambda: next(tries, None) or self.store.store_told())
+        await self.storing.surely("reported ends", lambda: next(tries, None) or self.store.take_over_ends())
         for container_id, stored in told.items():
             if self._told.get(container_id) is stored:
                 del self._told[container_id]

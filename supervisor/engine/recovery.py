@@ -57,7 +57,7 @@ async def load(node: Node, state: str) -> tuple[Damaged, ...]:
 async def _remains(node: Node, state: str, row: Damaged) -> salvage.Remains:
     found = await asyncio.to_thread(remains.look, state, row.id)
     last = await node.store.newest_exit(row.id)
-    return replace(found, last=last, run_told=await node.store.newest_run_told(row.id))
+    return replace(found, last=last, logged_run=await node.store.newest_logged_run(row.id))
 
 
 def look_up(runs: Runs, damaged: Collection[Damaged] = ()) -> None:

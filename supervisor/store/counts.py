@@ -158,14 +158,14 @@ def count_exit(connection: sqlite3.Connection, exit: Exit) -> None:
 def count_kills(connection: sqlite3.Connection, kills: MemoryKills) -> None:
     """Count the memory kills of a run that goes on, as far as they are not counted yet."""
     _count_kills(connection, kills)
-    told = "INSERT INTO memory_told VALUES (?, ?, ?) ON CONFLICT (container, run) "
-    told += "DO UPDATE SET kills = max(kills, excluded.kills)"
-    connection.execute(told, (*kills.key.of_container, kills.kills))
+    statement = "INSERT INTO memory_told VALUES (?, ?, ?) ON CONFLICT (container, run) "
+    statement += "DO UPDATE SET kills = max(kills, excluded.kills)"
+    connection.execute(statement, (*kills.key.of_container, kills.kills))
 
 
 def _count_kills(connection: sqlite3.Connection, kills: MemoryKills) -> None:
-    told = connection.execute("SELECT kills FROM memory_told WHERE container = ? AND run = ?", kills.key.of_container)
-    (before,) = told.fetchone() or (0,)
+    found = connection.execute("SELECT kills FROM memory_told WHERE container = ? AND run = ?", kills.key.of_container)
+    (before,) = found.fetchone() or (0,)
     add(connection, of_kills(what_of(kills.key), kills.names, kills.kills - before, kills.at_ns))
 
 
@@ -184,8 +184,8 @@ def read(connection: sqlite3.Connection, more: Sequence[Exit], *, named: bool) -
         key = exit.key
         query = "SELECT 1 FROM exits WHERE container = ? AND run = ? AND exec = ?"
         if connection.execute(query, (key.container, key.run, key.exec_id)).fetchone() is None:
-            told = "SELECT kills FROM memory_told WHERE container = ? AND run = ?"
-            (before,) = connection.execute(told, key.of_container).fetchone() or (0,)
+            query = "SELECT kills FROM memory_told WHERE container = ? AND run = ?"
+            (before,) = connection.execute(query, key.of_container).fetchone() or (0,)
             kills = 0 if key.exec_id else exit.oom.kills - before
             found += (*of_exit(exit), *of_kills(what_of(key), names.of_exit(exit), kills, exit.at_ns))
     return merged(found)

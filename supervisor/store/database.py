@@ -3,9 +3,9 @@
 "Exactly once" is a constraint here: an exit is stored under (container, run, exec), in one transaction with its event
 and the decision about what follows.
 
-An ordinary end goes into the ring first (`tell`), and is reported from there; the database gets it a moment later
-(`store_told`). Until then everything that is read here has it, too. What the ring has when exitd is killed, or the host
-loses power, is stored at the next start, before anything is read.
+An ordinary end goes into the ring first (`write_ends`), and is reported from there; the database gets it a moment later
+(`take_over_ends`). Until then everything that is read here has it, too. What the ring has when exitd is killed, or the
+host loses power, is stored at the next start, before anything is read.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from supervisor.model.errors import StoreFailed
 from supervisor.model.execs import Exec
 from supervisor.model.taskfacts import TaskExec, Tombstone
 from supervisor.model.values import BootTime, Container, Event, Exit, Retained, RunKey, Unknown
-from supervisor.store import codec, counts, schema, telling
+from supervisor.store import codec, counts, ringends, schema
 from supervisor.store.codec import Damaged
 from supervisor.store.counts import Count
 from supervisor.store.groupcommit import Writer
-from supervisor.store.told import ToldEnd, changes
+from supervisor.store.ringcodec import RingEnd, changes
 from supervisor.store.transaction import AlreadyStored as AlreadyStored
 from supervisor.store.transaction import Transaction as Transaction
 from supervisor.store.transaction import apply
@@ -63,10 +63,10 @@ class Keep:
 class Store:
     """The database at `path`. Raises CannotStart, with the file untouched, when it is damaged or of a newer version.
 
-    A store belongs to one event loop. Writes go to the writer thread, reads to a reading thread; only `tell` blocks the
-    loop, for a short flush. Reads see every acknowledged commit. Every other call raises StoreFailed if the disk does
-    not answer within `limit_seconds`. `room_bytes`: size of a write-ahead log that need not grow with each commit, see
-    Writer. `slow_seconds`: see Telling.
+    A store belongs to one event loop. Writes go to the writer thread, reads to a reading thread; only `write_ends`
+    blocks the loop, for a short flush. Reads see every acknowledged commit. Every other call raises StoreFailed if the
+    disk does not answer within `limit_seconds`. `room_bytes`: size of a write-ahead log that need not grow with each
+    commit, see Writer. `slow_seconds`: see RingEnds.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Store:
         lock_seconds: float = 2,
         limit_seconds: float = 30,
         room_bytes: int = 0,
-        slow_seconds: Callable[[], float] = lambda: telling.SLOW_SECONDS,
+        slow_seconds: Callable[[], float] = lambda: ringends.SLOW_SECONDS,
     ) -> None:
         self.path = path
         self._lock_seconds = lock_seconds
         self._limit_seconds = limit_seconds
         connection = schema.open_database(path, lock_seconds)
         with undone_on_failure(connection.close):
-            self._telling = telling.opened(path, connection, slow_seconds)
+            self._ring_ends = ringends.opened(path, connection, slow_seconds)
         self._writer = Writer(path, connection, lock_seconds, room_bytes)
         self._void = list[range]()
         self._reader: sqlite3.Connection | None = None
@@ -93,8 +93,8 @@ class Store:
 
     @property
     def loop_flushing_seconds(self) -> float:
-        """How long the event loop has been waiting in `tell` for the disk; 0 if it is not. For other threads."""
-        return self._telling.writing_seconds
+        """How long the event loop has been waiting in `write_ends` for the disk; 0 if it is not. For other threads."""
+        return self._ring_ends.writing_seconds
 
     @property
     def flush_seconds(self) -> float:
@@ -103,7 +103,7 @@ class Store:
 
     def flushes(self) -> dict[str, Observed]:
         """Return how long flushes took so far: the database's, and those of ends into the ring."""
-        return {"database": self._writer.flushes.now(), "ring": self._telling.writes.now()}
+        return {"database": self._writer.flushes.now(), "ring": self._ring_ends.writes.now()}
 
     def oldest_seq(self) -> int:
         """The number of the oldest stored event; last_seq() + 1 if there is none."""
@@ -136,7 +136,7 @@ class Store:
         work = self._noting_failure(partial(apply, change))
         future = self._writer.submit(work, self._note_events, flush=not change.ahead)
         if change.events or not change.ahead:
-            future.add_done_callback(partial(self._settled, change, self._telling.number))
+            future.add_done_callback(partial(self._settled, change, self._ring_ends.number))
         return future
 
     def _numbered(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -152,7 +152,7 @@ class Store:
         if future.exception() is not None:
             self._note_void(change.events)
         elif not change.ahead:
-            self._telling.flushed(block, self._writer.flush_seconds)
+            self._ring_ends.flushed(block, self._writer.flush_seconds)
 
     def _note_void(self, events: tuple[Event, ...]) -> None:
         """Numbers of one transaction follow each other, and so do those of its repetitions as a rule."""
@@ -166,30 +166,32 @@ class Store:
 
     # -- ends that are reported before the database has them
 
-    def tell(self, steps: Sequence[tuple[Container, Container, Exit, tuple[Event, ...]]]) -> tuple[Event, ...] | None:
+    def write_ends(
+        self, steps: Sequence[tuple[Container, Container, Exit, tuple[Event, ...]]]
+    ) -> tuple[Event, ...] | None:
         """Put ends on the disk, each with its container before and after, and its events; return the events with their
         numbers. Return None when the ring cannot take them: then `commit` does. Blocks the loop for a short flush.
 
-        The caller has the ends stored by `store_told`, and nothing else of these containers before that has succeeded.
+        The caller calls `take_over_ends` next, and stores nothing else of these containers before that has succeeded.
         """
-        if not self._telling.may_write(self._writer.flushing_seconds):
+        if not self._ring_ends.may_write(self._writer.flushing_seconds):
             return None
         ends = [
-            (ToldEnd(exit, changes(before, after), self._numbered(events)), after)
+            (RingEnd(exit, changes(before, after), self._numbered(events)), after)
             for before, after, exit, events in steps
         ]
-        told = tuple(event for end, _ in ends for event in end.events)
-        if self._telling.write(ends):
-            return told
-        self._note_void(told)  # after an error the block may be in the file all the same, with these numbers
+        numbered = tuple(event for end, _ in ends for event in end.events)
+        if self._ring_ends.write(ends):
+            return numbered
+        self._note_void(numbered)  # after an error the block may be in the file all the same, with these numbers
         return None
 
-    def store_told(self) -> asyncio.Future[None]:
+    def take_over_ends(self) -> asyncio.Future[None]:
         """Have the database take over all ends that only the ring has. To be called again when it fails."""
-        ends, block = self._telling.work()
-        flush = self._telling.wants_flush
+        ends, block = self._ring_ends.work()
+        flush = self._ring_ends.wants_flush
         events = tuple(event for end, _ in ends for event in end.events)
-        work = self._noting_failure(partial(telling.apply, ends, block))
+        work = self._noting_failure(partial(ringends.apply, ends, block))
         future = self._writer.submit(work, lambda _: self._note_events(events), flush=flush)
         future.add_done_callback(partial(self._taken_over, ends, block if flush else 0))
         return future
@@ -197,24 +199,24 @@ class Store:
     def _noting_failure(self, work: Callable[[sqlite3.Connection], T]) -> Callable[[sqlite3.Connection], T]:
         """Return the work that also notes a block of the ring whose write failed, if there is one. From the first
         transaction after it on, readers pass over the numbers of the block's events, which must not come back then."""
-        failed = self._telling.failed
+        failed = self._ring_ends.failed
         if not failed:
             return work
 
         def both(connection: sqlite3.Connection) -> T:
-            telling.note_failed(failed, connection)
+            ringends.note_failed(failed, connection)
             return work(connection)
 
         return both
 
     def _taken_over(
-        self, ends: tuple[tuple[ToldEnd, Container | None], ...], block: int, future: asyncio.Future[None]
+        self, ends: tuple[tuple[RingEnd, Container | None], ...], block: int, future: asyncio.Future[None]
     ) -> None:
         if future.cancelled() or future.exception() is not None:
             return
-        self._telling.stored(ends)
+        self._ring_ends.stored(ends)
         if block:
-            self._telling.flushed(block, self._writer.flush_seconds)
+            self._ring_ends.flushed(block, self._writer.flush_seconds)
 
     async def load(self) -> tuple[Container, ...]:
         """Return every container whose row can be read, oldest first."""
@@ -252,7 +254,7 @@ class Store:
         found = [self._read_or_log(cls, body) for (body,) in await self._rows(f"SELECT body FROM {table}")]
         return tuple(each for each in found if each is not None)
 
-    async def newest_run_told(self, container: str) -> int:
+    async def newest_logged_run(self, container: str) -> int:
         """Return the newest run of this container in the event log; 0 if there is none. Reads the whole log: it is
         meant for a container about which nothing else is known."""
         query = "SELECT seq, body FROM events WHERE instr(body, ?)"
@@ -295,9 +297,9 @@ class Store:
             cursor = (after.at_ns, after.key.container, after.key.run, after.key.exec_id)
             where, values = [*where, "(at_ns, container, run, exec) > (?, ?, ?, ?)"], [*values, *cursor]
         order = "ORDER BY at_ns, container, run, exec LIMIT ?"
-        only_told = [exit for exit in self._only_told(id) if _is_wanted(exit, since_ns, unknown, after)]
+        only_in_ring = [exit for exit in self._only_in_ring(id) if _is_wanted(exit, since_ns, unknown, after)]
         found = await self._rows(f"SELECT {EXIT} FROM exits WHERE {' AND '.join(where)} {order}", *values, limit)
-        return telling.page(map(codec.exit_in_row, found), only_told, limit)
+        return ringends.page(map(codec.exit_in_row, found), only_in_ring, limit)
 
     async def exit_pages(
         self, since_ns: int | None = None, unknown: bool = False, id: str | None = None
@@ -310,8 +312,8 @@ class Store:
 
     async def last_exit(self, container: str, run: int, exec_id: str = "") -> Exit | None:
         """Return the stored end of this run; None if there is none, or it is no longer kept."""
-        if not exec_id and (only_told := [exit for exit in self._only_told(container) if exit.key.run == run]):
-            return only_told[0]
+        if not exec_id and (only_in_ring := [exit for exit in self._only_in_ring(container) if exit.key.run == run]):
+            return only_in_ring[0]
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND run = ? AND exec = ?"
         found = await self._rows(query, container, run, exec_id)
         return codec.exit_in_row(found[0]) if found else None
@@ -325,8 +327,8 @@ class Store:
 
     async def newest_exit(self, container: str) -> Exit | None:
         """Return the stored end of the newest run that has one; None if the ledger has no such container."""
-        if only_told := self._only_told(container):
-            return only_told[-1]
+        if only_in_ring := self._only_in_ring(container):
+            return only_in_ring[-1]
         query = f"SELECT {EXIT} FROM exits WHERE container = ? AND exec = '' ORDER BY run DESC LIMIT 1"
         found = await self._rows(query, container)
         return codec.exit_in_row(found[0]) if found else None
@@ -349,29 +351,30 @@ class Store:
 
     async def events_after(self, seq: int, limit: int) -> list[Event]:
         """Return at most `limit` stored events with numbers above `seq`, in order."""
-        only_told = [event for event in self._events_only_told() if event.seq > seq]
+        only_in_ring = [event for event in self._events_only_in_ring() if event.seq > seq]
         found = await self._rows("SELECT seq, time_ns, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?", seq, limit)
-        return telling.events_page(map(_event, found), only_told, limit)
+        return ringends.events_page(map(_event, found), only_in_ring, limit)
 
     async def first_seq_since(self, time_ns: int) -> int | None:
         """Return the number of the first stored event that is not older than this wall time in ns; None if there is
         none."""
-        only_told = [event.seq for event in self._events_only_told() if event.time_ns >= time_ns]
+        only_in_ring = [event.seq for event in self._events_only_in_ring() if event.time_ns >= time_ns]
         found = await self._rows("SELECT seq FROM events WHERE time_ns >= ? ORDER BY seq LIMIT 1", time_ns)
-        return min((*(int(seq) for (seq,) in found), *only_told), default=None)
+        return min((*(int(seq) for (seq,) in found), *only_in_ring), default=None)
 
-    def _only_told(self, container: str | None) -> list[Exit]:
+    def _only_in_ring(self, container: str | None) -> list[Exit]:
         """Return the exits that only the ring has, of one container or of all. To be asked before the database: an end
         may get there meanwhile."""
-        return [end.exit for end in self._telling.unstored() if container in (None, end.key.container)]
+        return [end.exit for end in self._ring_ends.unstored() if container in (None, end.key.container)]
 
-    def _events_only_told(self) -> list[Event]:
-        return [event for end in self._telling.unstored() for event in end.events]
+    def _events_only_in_ring(self) -> list[Event]:
+        """As `_only_in_ring`, for the events of all containers."""
+        return [event for end in self._ring_ends.unstored() for event in end.events]
 
     async def counts(self, *, named: bool = True) -> list[Count]:
         """Return every counter; without those by name and reason, unless `named`. What the ledger has ever shown is
         counted, and nothing else."""
-        return await self._within_reader(partial(telling.counted, self._telling.blocks(), named=named))
+        return await self._within_reader(partial(ringends.counted, self._ring_ends.blocks(), named=named))
 
     async def count(self, name: str, at_ns: int) -> None:
         """Add one to a counter of its own, however long the disk takes. Raises StoreFailed."""
@@ -405,11 +408,11 @@ class Store:
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._close_reader, limit_seconds)
-        if self._telling.unstored():
-            self.store_told()
+        if self._ring_ends.unstored():
+            self.take_over_ends()
         self._writer.stop()
         has_ended = await loop.run_in_executor(None, self._writer.wait_ended, limit_seconds)
-        self._telling.close()
+        self._ring_ends.close()
         return has_ended
 
     def _close_reader(self, limit_seconds: float) -> None:
@@ -512,7 +515,7 @@ def _is_wanted(exit: Exit, since_ns: int | None, unknown: bool, after: Exit | No
         return False
     if unknown and not isinstance(exit.status, Unknown):
         return False
-    return after is None or telling.place(exit) > telling.place(after)
+    return after is None or ringends.place(exit) > ringends.place(after)
 
 
 def _delete_exits(keep: Keep, now_ns: int, connection: sqlite3.Connection) -> int:

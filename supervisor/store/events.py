@@ -62,10 +62,11 @@ class WantedEvents:
 
 @mutable
 class _Cursor:
-    """A subscriber's position: events up to `seq` are dealt with, and the subscriber knows it up to `told`."""
+    """A subscriber's position: events up to `seq` are dealt with, and the subscriber has received, or been sent
+    a bookmark of, all up to `known`."""
 
     seq: int
-    told: int
+    known: int
 
 
 class EventLog:
@@ -131,7 +132,7 @@ class EventLog:
         later."""
         for cursor, take in [*self._at_head.values()]:
             if cursor.seq == previous and take(event):
-                cursor.seq = cursor.told = event.seq
+                cursor.seq = cursor.known = event.seq
 
     async def subscribe(
         self,
@@ -202,13 +203,13 @@ class EventLog:
                 if over or at_end:
                     break
                 if ticks != self._ticks:  # a whole interval without an item
-                    ticks, cursor.told = self._ticks, cursor.seq
+                    ticks, cursor.known = self._ticks, cursor.seq
                     yield Bookmark(cursor.seq)
                 if at_once is not None:
                     self._at_head[wake] = cursor, at_once
                 await wake.wait()
                 self._at_head.pop(wake, None)
-            if cursor.seq > cursor.told:
+            if cursor.seq > cursor.known:
                 yield Bookmark(cursor.seq)
         finally:
             if timer is not None:
@@ -223,15 +224,15 @@ class EventLog:
             beyond = min(batch[0].seq if batch else upto + 1, self._store.oldest_seq())
             if beyond > cursor.seq + 1:
                 lost = Lost(cursor.seq + 1, beyond - 1)
-                cursor.seq = cursor.told = lost.last
+                cursor.seq = cursor.known = lost.last
                 yield lost
             for event in batch:
                 cursor.seq = event.seq
                 if wanted.has(event):
-                    cursor.told = event.seq
+                    cursor.known = event.seq
                     yield event
-                elif cursor.seq - cursor.told >= BOOKMARK_EVERY:
-                    cursor.told = cursor.seq
+                elif cursor.seq - cursor.known >= BOOKMARK_EVERY:
+                    cursor.known = cursor.seq
                     yield Bookmark(cursor.seq)
             cursor.seq = max(cursor.seq, upto)
 

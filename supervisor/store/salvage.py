@@ -29,7 +29,7 @@ SHIM_PROGRAM = LatePattern(r"containerd-shim-([a-z0-9-]+)-(v[0-9]+)")
 class Remains:
     """What exists of the container beside its row. Runs are numbers, 0 if there is none.
 
-    `init` and `shim_program` (empty: exitd's own) belong to the run of the newest run directory. `run_told` is the
+    `init` and `shim_program` (empty: exitd's own) belong to the run of the newest run directory. `logged_run` is the
     newest run in the event log, `last` the newest exit of the container itself in the ledger; `is_pod`: other
     containers are members of it.
     """
@@ -37,7 +37,7 @@ class Remains:
     run_directory: int = 0
     init: Process | None = None
     shim_program: str = ""
-    run_told: int = 0
+    logged_run: int = 0
     last: Exit | None = None
     is_pod: bool = False
 
@@ -140,8 +140,8 @@ def _type_of(program: str) -> str:
 def _run(found: Mapping[str, object], remains: Remains) -> int:
     """Return the row's run, unless there is a directory of a later one, which was made after something was stored."""
     run = found.get("run")
-    told = run if isinstance(run, int) else max(remains.run_told, remains.last.key.run if remains.last else 0, 1)
-    return max(told, remains.run_directory)
+    known = run if isinstance(run, int) else max(remains.logged_run, remains.last.key.run if remains.last else 0, 1)
+    return max(known, remains.run_directory)
 
 
 def _phase(found: Mapping[str, object], run: int, remains: Remains) -> Phase:
@@ -159,7 +159,7 @@ def _phase(found: Mapping[str, object], run: int, remains: Remains) -> Phase:
         return Phase.CREATING
     if phase is Phase.CREATED:
         return Phase.CREATED
-    begun = remains.run_directory == run or remains.run_told >= run or phase is not None
+    begun = remains.run_directory == run or remains.logged_run >= run or phase is not None
     return Phase.RUNNING if begun else Phase.EXITED
 
 

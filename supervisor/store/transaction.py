@@ -47,7 +47,8 @@ class Transaction:
 
 
 def apply(change: Transaction, connection: sqlite3.Connection) -> tuple[Event, ...]:
-    """Runs in the writer thread, inside the transaction's savepoint."""
+    """Store the change, in the writer thread, inside the transaction's savepoint. Return its events. Raises NameTaken,
+    AlreadyStored, sqlite3.Error."""
     for id in change.removed:
         connection.execute("DELETE FROM containers WHERE id = ?", (id,))
         connection.execute("DELETE FROM task_execs WHERE container = ?", (id,))
@@ -77,7 +78,7 @@ def apply(change: Transaction, connection: sqlite3.Connection) -> tuple[Event, .
 
 
 def put_container(connection: sqlite3.Connection, container: Container) -> None:
-    """Only the name can conflict: for a known id this is an update."""
+    """Store or update the row. Raises NameTaken: only the name can conflict."""
     statement = (
         "INSERT INTO containers (id, namespace, name, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE "
         "SET namespace = excluded.namespace, name = excluded.name, body = excluded.body"
@@ -91,7 +92,7 @@ def put_container(connection: sqlite3.Connection, container: Container) -> None:
 
 
 def put_exit(connection: sqlite3.Connection, exit: Exit) -> None:
-    """Raises AlreadyStored; then it is counted already, too."""
+    """Store and count an end. Raises AlreadyStored; then it is counted already, too."""
     try:
         connection.execute("INSERT INTO exits VALUES (?, ?, ?, ?, ?, ?)", codec.exit_row(exit))
     except sqlite3.IntegrityError as error:
@@ -105,5 +106,5 @@ def _put_retained(connection: sqlite3.Connection, one: Retained) -> None:
 
 
 def put_event(connection: sqlite3.Connection, event: Event) -> None:
-    """Raises IntegrityError when the log has its number."""
+    """Store an event. Raises sqlite3.IntegrityError when the log has its number."""
     connection.execute("INSERT INTO events VALUES (?, ?, ?)", (event.seq, *codec.event_row(event)))

@@ -150,8 +150,8 @@ def written(s: State, new: Database, *, flush: bool) -> State:
         new = new._replace(void=s.void)
     if not flush:
         return s._replace(versions=(*s.versions, new))
-    only_told = {run.seq for run in s.runs if run.phase in (RUNG, SHOWN)}
-    needed = s.page is not None and s.page.seq in only_told
+    only_in_ring = {run.seq for run in s.runs if run.phase in (RUNG, SHOWN)}
+    needed = s.page is not None and s.page.seq in only_in_ring
     return s._replace(versions=(new,), used=s.used if needed else ())
 
 
@@ -187,7 +187,7 @@ def is_in_a_turn(s: State) -> bool:
 
 @step(
     "exitd writes the ring",
-    "supervisor/store/telling.py:Telling.write",
+    "supervisor/store/ringends.py:RingEnds.write",
     "an ordinary end, with its event's number: one flushed write",
 )
 def _(s: State, rules: Rules) -> Iterable[State]:
@@ -254,7 +254,7 @@ def heard(s: State) -> State:
 
 @step(
     "exitd takes over",
-    "supervisor/store/telling.py:apply",
+    "supervisor/store/ringends.py:apply",
     "the database gets what the ring has, without a flush, and the mark with it",
 )
 def _(s: State, rules: Rules) -> Iterable[State]:
@@ -357,7 +357,7 @@ def _(s: State, rules: Rules) -> Iterable[State]:
 
 @step(
     "exitd begins",
-    "supervisor/store/telling.py:opened",
+    "supervisor/store/ringends.py:opened",
     "takes over what only the ring has, flushed; then looks at every run",
 )
 def _(s: State, rules: Rules) -> Iterable[State]:

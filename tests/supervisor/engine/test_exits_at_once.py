@@ -90,20 +90,20 @@ async def long_way(store: Store, steps: list[tuple[Container, lifecycle.Step]]) 
 
 async def short_way(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
     tell(store, steps)
-    await store.store_told()
+    await store.take_over_ends()
 
 
 async def short_way_and_a_crash(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
     """Only the ring has them when the next store opens it."""
     tell(store, steps)
-    store._telling._ends.clear()  # what a crash leaves of them
+    store._ring_ends._ends.clear()  # what a crash leaves of them
 
 
 def tell(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
     for first in range(0, len(steps), ENDS_TOGETHER):
         some = steps[first : first + ENDS_TOGETHER]
         ends = [(before, step.container, step.exits[0], step.events) for before, step in some if step.container]
-        assert store.tell(ends) is not None
+        assert store.write_ends(ends) is not None
 
 
 def test_what_is_stored_and_answered_is_the_same_byte_for_byte(tmp_path: Path) -> None:
@@ -142,13 +142,13 @@ def test_what_is_stored_and_answered_is_the_same_byte_for_byte(tmp_path: Path) -
 def told(w: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many ends each write to the ring had."""
     found: list[int] = []
-    tell = w.store.tell
+    write = w.store.write_ends
 
     def counted(steps: list[object]) -> object:
         found.append(len(steps))
-        return tell(steps)  # type: ignore[arg-type]
+        return write(steps)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(w.store, "tell", counted)
+    monkeypatch.setattr(w.store, "write_ends", counted)
     return found
 
 
@@ -202,11 +202,11 @@ def is_damaged(w: World, id: str) -> None:
 
 
 def has_a_slow_disk(w: World, id: str) -> None:
-    w.store._telling._is_slow = True
+    w.store._ring_ends._is_slow = True
 
 
 def has_no_ring(w: World, id: str) -> None:
-    w.store._telling.close()
+    w.store._ring_ends.close()
 
 
 OTHERS = (is_paused, is_a_member, has_an_exec, leaves_processes, is_damaged, has_a_slow_disk, has_no_ring)

@@ -26,10 +26,10 @@ from supervisor.model.values import (
     Source,
     Unknown,
 )
-from supervisor.store import codec, counts, schema, telling
+from supervisor.store import codec, counts, ringends, schema
 from supervisor.store.counts import Count
 from supervisor.store.database import AlreadyStored, Keep, Store, Transaction
-from tests.supervisor.store.test_telling import end_of, run_of
+from tests.supervisor.store.test_ringends import end_of, run_of
 from tests.supervisor.stored import all_exits, container, ended, event, opened
 
 WEB = Names("shop", "web-0", "app", "img:1")
@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No flush is slow, whatever else this machine does."""
-    monkeypatch.setattr(telling, "SLOW_SECONDS", 60.0)
+    monkeypatch.setattr(ringends, "SLOW_SECONDS", 60.0)
 
 
 def values(found: list[Count], name: str) -> dict[tuple[str, ...], int]:
@@ -90,12 +90,12 @@ def test_ends_of_the_ring_are_counted_before_and_after_the_database_has_them(pat
         async with opened(path) as store:
             ones = [await run_of(store, f"c{number}") for number in range(3)]
             await store.commit(Transaction(exits=(ended("c9"),)))
-            store.tell([end_of(one) for one in ones[:2]])
+            store.write_ends([end_of(one) for one in ones[:2]])
             before = await store.counts()
             assert values(before, counts.EXITS) == {("container", "exited", "self", "record", "", "ended"): 3}
-            await store.store_told()
+            await store.take_over_ends()
             assert sorted(await store.counts(), key=str) == sorted(before, key=str)
-            store.tell([end_of(ones[2])])
+            store.write_ends([end_of(ones[2])])
         async with opened(path) as store:
             assert await exits_counted(store) == 4
 
@@ -106,10 +106,10 @@ def test_an_end_that_the_database_has_from_elsewhere_is_not_counted_for_the_ring
     async def main() -> None:
         async with opened(path) as store:
             before, after, exit, events = end_of(await run_of(store, "c1"))
-            store.tell([(before, after, exit, events)])
+            store.write_ends([(before, after, exit, events)])
             await store.commit(Transaction((after,), exits=(exit,), events=events))
             assert await exits_counted(store) == 1
-            await store.store_told()
+            await store.take_over_ends()
             assert await exits_counted(store) == 1
 
     asyncio.run(main())
@@ -120,14 +120,14 @@ def test_an_end_that_the_database_has_had_and_pruned_is_not_counted_again(path: 
 
     async def main() -> None:
         async with opened(path) as store:
-            told = end_of(await run_of(store, "c"))
-            store.tell([told])
-            ((exit, block),) = store._telling.blocks()
-            await store.store_told()
+            step = end_of(await run_of(store, "c"))
+            store.write_ends([step])
+            ((exit, block),) = store._ring_ends.blocks()
+            await store.take_over_ends()
             await store.commit(Transaction(removed=("c",)))
             await store.compact(Keep(exits=0), now_ns=0)
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
-                found = telling.counted([(exit, block)], other)
+                found = ringends.counted([(exit, block)], other)
             assert await all_exits(store) == [] and sum(values(found, counts.EXITS).values()) == 1
 
     asyncio.run(main())
@@ -163,10 +163,10 @@ def test_the_memory_kills_of_an_end_in_the_ring_are_those_that_were_not_counted_
             before, after, exit, events = end_of(await run_of(store, "c"))
             await store.commit(Transaction(memory_kills=(MemoryKills(RunKey("c", 1), 2, WEB, 7),)))
             killed_ = replace(exit, oom=Oom(True, 3), names=WEB)
-            store.tell([(before, replace(after, exit=killed_), killed_, events)])
+            store.write_ends([(before, replace(after, exit=killed_), killed_, events)])
             for _ in range(2):
                 assert values(await store.counts(), counts.KILLS) == {("shop", "web-0", "app"): 3}
-                await store.store_told()
+                await store.take_over_ends()
 
     asyncio.run(main())
 
@@ -288,7 +288,7 @@ def test_of_a_large_ledger_the_newest_single_containers_are_counted_and_all_in_t
 
 # -- whatever happens, in whatever order
 
-STEP = st.sampled_from(["commit", "again", "tell", "take over", "exec", "prune", "kill", "restart"])
+STEP = st.sampled_from(["commit", "again", "ring", "take over", "exec", "prune", "kill", "restart"])
 STEPS = st.lists(STEP, max_size=16)
 
 
@@ -317,12 +317,12 @@ class Life:
             if not gone:  # the database refuses it, or has it before the ring brings it
                 with contextlib.suppress(AlreadyStored):
                     await self.store.commit(Transaction(exits=(self.given[0],)))
-        elif name == "tell":
-            told = end_of(await run_of(self.store, id))
-            assert self.store.tell([told]) is not None
-            self.given.append(told[2])
+        elif name == "ring":
+            step = end_of(await run_of(self.store, id))
+            assert self.store.write_ends([step]) is not None
+            self.given.append(step[2])
         elif name == "take over":
-            await self.store.store_told()
+            await self.store.take_over_ends()
         elif name == "prune":
             gone_ids = tuple(c.id for c in await self.store.load() if c.phase is Phase.EXITED)
             await self.store.commit(Transaction(removed=gone_ids))

@@ -159,7 +159,7 @@ def test_the_newest_event_is_not_lost_either_when_its_publisher_was_cancelled(pa
     asyncio.run(main())
 
 
-def test_a_beginning_that_is_no_longer_kept_is_told_with_the_oldest_that_is(path: Path) -> None:
+def test_a_beginning_that_is_no_longer_kept_is_refused_with_the_oldest_that_is(path: Path) -> None:
     async def main() -> None:
         async with opened(path) as world:
             await world.happens("x" * 100)
@@ -173,7 +173,7 @@ def test_a_beginning_that_is_no_longer_kept_is_told_with_the_oldest_that_is(path
     asyncio.run(main())
 
 
-def test_a_beginning_that_never_was_is_told_and_the_next_number_is_none_such(path: Path) -> None:
+def test_a_beginning_that_never_was_is_refused_and_the_next_number_is_none_such(path: Path) -> None:
     async def main() -> None:
         async with opened(path) as world:
             await world.happens("abc")

@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_change_that_fails_takes_no_neighbour_with_it_and_its_numbers_are_never_given_again(path: Path) -> None:
     def change(number: int) -> Transaction:
         id = f"c{number}"
-        if number % 7 == 3:  # a second report of the end that the change before it told
+        if number % 7 == 3:  # a second report of the end that the change before it has stored
             return Transaction(exits=(ended(f"c{number - 1}"),), events=(event(id),))
         if number % 7 == 5:  # a name that cannot be text in a database
             return Transaction((container(id, "\udcff"),), events=(event(id),))
@@ -116,7 +116,7 @@ def test_a_commit_that_the_disk_does_not_answer_fails_within_its_limit(path: Pat
                     await store.commit(Transaction(exits=(ended("c1"),)))
                 other.execute("ROLLBACK")
         async with opened(path) as store:  # with a limit that a slow disk of today keeps
-            with contextlib.suppress(AlreadyStored):  # how it is told that the late commit got through
+            with contextlib.suppress(AlreadyStored):  # this is how a late commit that got through shows
                 await store.commit(Transaction(exits=(ended("c1"),)))
             assert await store.exits() == [ended("c1")]
 
@@ -241,7 +241,7 @@ def start(source: str, path: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("kill_after", [1, 50, 400])
-def test_a_killed_daemon_leaves_a_database_with_every_commit_it_was_told_of(
+def test_a_killed_daemon_leaves_a_database_with_every_commit_that_was_acknowledged(
     path: Path, in_a_process: list[subprocess.Popen[str]], kill_after: int
 ) -> None:
     process = start(COMMIT_FOR_EVER, path)
@@ -250,14 +250,14 @@ def test_a_killed_daemon_leaves_a_database_with_every_commit_it_was_told_of(
     lines = [process.stdout.readline() for _ in range(kill_after)]
     process.send_signal(signal.SIGKILL)
     lines += process.stdout.readlines()
-    told = [tuple(map(int, line.split())) for line in lines if line.endswith("\n")]
+    acknowledged = [tuple(map(int, line.split())) for line in lines if line.endswith("\n")]
 
     async def main() -> None:
         async with opened(path) as store:
             stored = {exit.at_ns async for page in store.exit_pages() for exit in page}
             events = {each.seq: each.time_ns for each in await store.events_after(0, 100_000)}
-            assert len(told) >= kill_after
-            for number, seq in told:
+            assert len(acknowledged) >= kill_after
+            for number, seq in acknowledged:
                 assert number in stored
                 assert events[seq] == number
             assert sorted(events) == list(range(1, store.last_seq() + 1))

@@ -79,10 +79,10 @@ def test_nothing_that_would_act_on_a_guess_is_kept(changes: dict[str, object]) -
         ({}, Remains(run_directory=5), 5, Phase.RUNNING),  # of a run whose intention the row does not have
         ({"phase": 1}, Remains(run_directory=4), 4, Phase.RUNNING),
         ({"phase": 1}, Remains(), 4, Phase.EXITED),
-        ({"phase": 1}, Remains(run_told=4), 4, Phase.RUNNING),  # it began; what became of it, nobody knows
+        ({"phase": 1}, Remains(logged_run=4), 4, Phase.RUNNING),  # it began; what became of it, nobody knows
         ({"phase": 1, "run": 1.5}, Remains(run_directory=3, last=ENDED), 3, Phase.EXITED),
         ({"phase": 1, "run": 1.5}, Remains(run_directory=4, last=ENDED), 4, Phase.RUNNING),
-        ({"run": 2**80}, Remains(last=ENDED, run_told=3), 3, Phase.EXITED),
+        ({"run": 2**80}, Remains(last=ENDED, logged_run=3), 3, Phase.EXITED),
         ({"phase": "exited"}, Remains(last=ENDED), 4, Phase.EXITED),
         ({"phase": "restarting"}, Remains(last=ENDED), 4, Phase.EXITED),
         ({"phase": "removing"}, Remains(), 4, Phase.REMOVING),
@@ -166,7 +166,7 @@ REMAINS = st.builds(
     Remains,
     run_directory=st.integers(0, 9),
     init=st.none() | st.just(INIT),
-    run_told=st.integers(0, 9),
+    logged_run=st.integers(0, 9),
     last=st.none() | st.just(ENDED),
     is_pod=st.booleans(),
 )

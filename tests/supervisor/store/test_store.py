@@ -89,15 +89,15 @@ def test_the_ledger_is_read_in_pages_by_time_and_keeps_removed_containers(path: 
             while page := await store.exits(limit=20, after=pages[-1][-1]):
                 pages.append(page)
             assert [len(page) for page in pages] == [20, 20, 20, 20, 10]
-            told = [exit for page in pages for exit in page]
-            assert {exit.key for exit in told} == {exit.key for exit in exits}
-            assert [exit.at_ns for exit in told] == sorted(exit.at_ns for exit in exits)
-            assert await all_exits(store) == told
-            assert await store.exits(since_ns=10) == [exit for exit in told if exit.at_ns >= 10]
-            assert await store.exits(unknown=True) == [exit for exit in told if isinstance(exit.status, Unknown)]
+            found = [exit for page in pages for exit in page]
+            assert {exit.key for exit in found} == {exit.key for exit in exits}
+            assert [exit.at_ns for exit in found] == sorted(exit.at_ns for exit in exits)
+            assert await all_exits(store) == found
+            assert await store.exits(since_ns=10) == [exit for exit in found if exit.at_ns >= 10]
+            assert await store.exits(unknown=True) == [exit for exit in found if isinstance(exit.status, Unknown)]
             assert await store.exits(20, True, "c1") == [
                 exit
-                for exit in told
+                for exit in found
                 if exit.at_ns >= 20 and isinstance(exit.status, Unknown) and exit.key.container == "c1"
             ]
 
@@ -230,8 +230,8 @@ def test_a_row_that_cannot_be_read_costs_no_other_row(path: Path, damage: str) -
             execs = (exec_of("e1"), exec_of("e2"))
             exits = (ended("c1", at_ns=5), ended("c2", at_ns=6))
             containers, watched = (container("c1"), container("c2")), Target(Kind.PID, "77")
-            told = (event("c1", 5), event("c2", 6))
-            await store.commit(Transaction(containers, exits=exits, execs=execs, events=told))
+            events = (event("c1", 5), event("c2", 6))
+            await store.commit(Transaction(containers, exits=exits, execs=execs, events=events))
             await store.commit(Transaction(watching=tuple(codec.begun((watched, Target(Kind.PID, "78"))))))
             with contextlib.closing(sqlite3.connect(path)) as other, other:
                 for table in ("containers WHERE id = 'c1'", "exits WHERE container = 'c1'", "events WHERE seq = 1"):
@@ -250,7 +250,7 @@ def test_a_row_that_cannot_be_read_costs_no_other_row(path: Path, damage: str) -
             assert await store.last_exit("c1", 1) == first == await store.newest_exit("c1")
             assert [each async for page in store.exit_pages() for each in page] == [first, second]
             one, two = await store.events_after(0, 10)
-            assert (one.seq, two) == (1, replace(told[1], seq=2))
+            assert (one.seq, two) == (1, replace(events[1], seq=2))
             assert (one.type == "unreadable") is ("c9" not in damage)
             stored, bad = await store.load_execs()
             assert len(stored) + len(bad) == 2 and stored[-1] == execs[1]
@@ -272,14 +272,14 @@ def test_a_tombstone_that_cannot_be_read_costs_no_other(path: Path) -> None:
     asyncio.run(main())
 
 
-def test_the_newest_run_that_was_told_of_is_found_in_the_event_log(path: Path) -> None:
+def test_the_newest_run_of_which_there_is_an_event_is_found_in_the_event_log(path: Path) -> None:
     async def main() -> None:
         async with opened(path) as store:
             started = [replace(event("c1", 1, "start"), attributes=(("run", str(n)),)) for n in (1, 3)]
             await store.commit(
                 Transaction(events=(*started, event("c2"), replace(event("c1"), attributes=(("run", "x"),))))
             )
-            assert [await store.newest_run_told(id) for id in ("c1", "c2", "c3")] == [3, 1, 0]
+            assert [await store.newest_logged_run(id) for id in ("c1", "c2", "c3")] == [3, 1, 0]
 
     asyncio.run(main())
 

@@ -11,7 +11,7 @@ from supervisor.store import codec
 
 
 @frozen
-class ToldEnd:
+class RingEnd:
     """The end of a run as it was reported. `changes`: the fields of its container's row that it changes, beside `exit`.
     `events` have their numbers."""
 
@@ -31,12 +31,12 @@ def changes(before: Container, after: Container) -> dict[str, Any]:
     return {name: value for name, value in found if value is not getattr(before, name)}
 
 
-def changed(row: str | bytes, end: ToldEnd) -> Container:
+def changed(row: str | bytes, end: RingEnd) -> Container:
     """Return the container of a row as the end has left it. Raises BadRow."""
     return replace(codec.container_from(row), exit=end.exit, **end.changes)
 
 
-def encode(ends: Iterable[ToldEnd]) -> bytes:
+def encode(ends: Iterable[RingEnd]) -> bytes:
     """Return the payload of a block."""
     bodies = [
         {
@@ -56,7 +56,7 @@ def _bare(event: Event) -> Event:
     return replace(event, exit=None) if event.exit is not None else event
 
 
-def decode(payload: bytes) -> list[ToldEnd]:
+def decode(payload: bytes) -> list[RingEnd]:
     """Return the ends of a block. Raises BadRow for what `encode` has not written, and for a field of a container that
     cannot be read."""
     try:
@@ -65,7 +65,7 @@ def decode(payload: bytes) -> list[ToldEnd]:
         raise codec.BadRow(f"a block of ends cannot be read: {error!r}") from error
 
 
-def _end(body: dict[str, object]) -> ToldEnd:
+def _end(body: dict[str, object]) -> RingEnd:
     exit = codec.exit_from(json.dumps(body["exit"]))
     found, why = codec.readable(Container, body["changes"])
     if why:
@@ -73,7 +73,7 @@ def _end(body: dict[str, object]) -> ToldEnd:
     events = body["events"]
     if not isinstance(events, list):
         raise TypeError(f"events {events!r}")
-    return ToldEnd(exit, found, tuple(_event(each, exit) for each in events))
+    return RingEnd(exit, found, tuple(_event(each, exit) for each in events))
 
 
 def _event(body: dict[str, object], exit: Exit) -> Event:

@@ -16,10 +16,10 @@ import structlog
 
 from supervisor.model.errors import CannotStart
 from supervisor.model.values import Container, Event, Exit, RunKey
-from supervisor.store import codec, counts, ring, told
+from supervisor.store import codec, counts, ring, ringcodec
 from supervisor.store.counts import Count
 from supervisor.store.ring import Ring, RingFull
-from supervisor.store.told import ToldEnd
+from supervisor.store.ringcodec import RingEnd
 from supervisor.store.transaction import AlreadyStored, put_container, put_event, put_exit
 from supervisor.system.histogram import Histogram
 
@@ -29,8 +29,8 @@ SLOW_SECONDS = 0.005  # of a flush, unless the configuration says otherwise
 log = structlog.get_logger(__name__)
 
 
-class Telling:
-    """Belongs to one event loop, but for `apply`."""
+class RingEnds:
+    """The ring, and the ends that it has and the database has not. Belongs to one event loop."""
 
     def __init__(self, own: Ring | None, number: int, slow_seconds: Callable[[], float]) -> None:
         """`number`: of the newest block there has been. `slow_seconds`: after a flush that takes longer, and until a
@@ -38,7 +38,7 @@ class Telling:
         self._ring = own
         self._slow_seconds = slow_seconds
         self._number = number
-        self._ends: dict[RunKey, tuple[ToldEnd, Container, int]] = {}  # with its block; oldest first
+        self._ends: dict[RunKey, tuple[RingEnd, Container, int]] = {}  # with its block; oldest first
         self._is_slow = False
         self.failed = 0  # the number of the block whose write failed; 0: none
         self.writes = Histogram()  # of blocks into the ring
@@ -47,14 +47,14 @@ class Telling:
         """`flushing_seconds`: how long the writer's thread has been flushing by now."""
         return self._ring is not None and not self._is_slow and flushing_seconds < self._slow_seconds()
 
-    def write(self, ends: Sequence[tuple[ToldEnd, Container]]) -> bool:
+    def write(self, ends: Sequence[tuple[RingEnd, Container]]) -> bool:
         """Write ends, each with the container that it leaves, in one block. Return True when they are on the disk;
         False when the ring cannot take them."""
         if self._ring is None:
             return False
         try:
             self._number += 1  # first: after an error the block may be in the file all the same
-            self._ring.write(self._number, told.encode(end for end, _ in ends))
+            self._ring.write(self._number, ringcodec.encode(end for end, _ in ends))
         except RingFull:
             return False
         except OSError as error:
@@ -74,14 +74,15 @@ class Telling:
         own = self._ring
         return own.writing_seconds if own is not None else 0.0
 
-    def unstored(self) -> tuple[ToldEnd, ...]:
+    def unstored(self) -> tuple[RingEnd, ...]:
+        """Return the ends that the database has not, oldest first."""
         return tuple(end for end, _, _ in self._ends.values())
 
-    def work(self) -> tuple[tuple[tuple[ToldEnd, Container | None], ...], int]:
+    def work(self) -> tuple[tuple[tuple[RingEnd, Container | None], ...], int]:
         """Return what `apply` has to store: every end that is not stored, since the mark covers all blocks below it."""
         return tuple((end, after) for end, after, _ in self._ends.values()), self._number
 
-    def stored(self, ends: Iterable[tuple[ToldEnd, Container | None]]) -> None:
+    def stored(self, ends: Iterable[tuple[RingEnd, Container | None]]) -> None:
         """Note that the database has these."""
         for end, _ in ends:
             if end.key in self._ends and self._ends[end.key][0] is end:
@@ -105,15 +106,17 @@ class Telling:
 
     @property
     def wants_flush(self) -> bool:
+        """Whether the database is to be flushed, so that pages of the ring are free again."""
         return self._ring is not None and self._ring.is_half_full
 
     def close(self) -> None:
+        """Repeatable."""
         if self._ring is not None:
             self._ring.close()
             self._ring = None
 
 
-def opened(database: Path, connection: sqlite3.Connection, slow_seconds: Callable[[], float]) -> Telling:
+def opened(database: Path, connection: sqlite3.Connection, slow_seconds: Callable[[], float]) -> RingEnds:
     """Open the ring beside the database, and store the ends that only the ring has. Raises CannotStart,
     sqlite3.Error."""
     path = database.with_suffix(".ring")
@@ -127,7 +130,7 @@ def opened(database: Path, connection: sqlite3.Connection, slow_seconds: Callabl
         if is_there:
             raise CannotStart(f"{text}; it may have ends that the database has not", file=str(path)) from error
         log.warning("ends are stored by the database alone", why=text)
-        return Telling(None, mark, slow_seconds)
+        return RingEnds(None, mark, slow_seconds)
     try:
         found = [block for block in ring.blocks(data, identity) if block.number > mark and block.number != failed]
         # A start takes a number, too: for a value that stays the same SQLite writes, and flushes, nothing.
@@ -139,18 +142,18 @@ def opened(database: Path, connection: sqlite3.Connection, slow_seconds: Callabl
     except sqlite3.Error:
         own.close()
         raise
-    return Telling(own, newest, slow_seconds)
+    return RingEnds(own, newest, slow_seconds)
 
 
-def _ends(path: Path, block: ring.Block) -> list[ToldEnd]:
+def _ends(path: Path, block: ring.Block) -> list[RingEnd]:
     try:
-        return told.decode(block.payload)
+        return ringcodec.decode(block.payload)
     except codec.BadRow as error:
         log.error("a block of ends is passed over", file=str(path), number=block.number, why=str(error))
         return []
 
 
-def _store(connection: sqlite3.Connection, ends: list[ToldEnd], mark: int) -> None:
+def _store(connection: sqlite3.Connection, ends: list[RingEnd], mark: int) -> None:
     """Store what the last exitd has reported and not stored, and flush what it has stored without a flush: the ring's
     pages are written again from now on. Raises sqlite3.Error."""
     connection.execute("BEGIN IMMEDIATE")
@@ -164,7 +167,7 @@ def _store(connection: sqlite3.Connection, ends: list[ToldEnd], mark: int) -> No
         log.info("ends stored that the last exitd had reported", ends=len(ends))
 
 
-def apply(ends: Iterable[tuple[ToldEnd, Container | None]], mark: int, connection: sqlite3.Connection) -> None:
+def apply(ends: Iterable[tuple[RingEnd, Container | None]], mark: int, connection: sqlite3.Connection) -> None:
     """Store ends, and that the blocks up to `mark` are stored, inside a transaction. An end that the database has is
     there with its events, and everything that has followed. Raises sqlite3.Error."""
     for end, after in ends:
@@ -186,11 +189,11 @@ def note_failed(number: int, connection: sqlite3.Connection) -> None:
     _put_number(connection, FAILED, number)
 
 
-def _left(connection: sqlite3.Connection, end: ToldEnd) -> Container | None:
+def _left(connection: sqlite3.Connection, end: RingEnd) -> Container | None:
     """Return the container as the end has left it; None if it has no row that can be read."""
     found = connection.execute("SELECT body FROM containers WHERE id = ?", (end.key.container,)).fetchone()
     try:
-        return told.changed(found[0], end) if found is not None else None
+        return ringcodec.changed(found[0], end) if found is not None else None
     except codec.BadRow as error:
         log.error("an end is in the ledger and not in its container's row", container=end.key.container, why=str(error))
         return None
@@ -217,7 +220,7 @@ def _meta(connection: sqlite3.Connection, key: str) -> str:
     return str(found[0]) if found is not None else ""
 
 
-# -- what is read, with what is told and not stored
+# -- what readers get: what is stored, and what is reported and not stored yet
 
 
 def page(rows: Iterable[Exit], more: Iterable[Exit], limit: int) -> list[Exit]:
@@ -237,11 +240,11 @@ def counted(unstored: Iterable[tuple[Exit, int]], connection: sqlite3.Connection
 
 
 def place(exit: Exit) -> tuple[int, str, int, str]:
-    """Return what orders the ledger."""
+    """Return the key by which the ledger is ordered: time of the end in ns, container, run, exec."""
     return exit.at_ns, exit.key.container, exit.key.run, exit.key.exec_id
 
 
 def events_page(rows: Iterable[Event], more: Iterable[Event], limit: int) -> list[Event]:
-    """The same for the event log."""
+    """Return one page of the event log from its rows and what is not among them yet."""
     found = {event.seq: event for event in (*more, *rows)}
     return [found[seq] for seq in sorted(found)][:limit]

@@ -17,13 +17,13 @@ import pytest
 
 from supervisor.model.errors import CannotStart, StoreFailed
 from supervisor.model.values import Container, Event, Exit, Exited, Phase, Signaled, Unknown
-from supervisor.store import telling
+from supervisor.store import ringends
 from supervisor.store.database import Keep, Store, Transaction
 from supervisor.store.ring import PAGES, Ring
 from tests.supervisor.stored import all_exits, container, ended, event, opened
 
 PROJECT = Path(__file__).parents[3]
-Told = tuple[Container, Container, Exit, tuple[Event, ...]]
+Reported = tuple[Container, Container, Exit, tuple[Event, ...]]
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No flush is slow, whatever else this machine does."""
-    monkeypatch.setattr(telling, "SLOW_SECONDS", 60.0)
+    monkeypatch.setattr(ringends, "SLOW_SECONDS", 60.0)
 
 
-def end_of(before: Container, at_ns: int = 5, code: int = 43) -> Told:
+def end_of(before: Container, at_ns: int = 5, code: int = 43) -> Reported:
     exit = ended(before.id, at_ns=at_ns, status=Exited(code))
     after = replace(before, phase=Phase.EXITED, exit=exit, clean=False, init=None)
     return before, after, exit, (event(before.id, at_ns, "oom"), replace(event(before.id, at_ns), exit=exit))
@@ -77,12 +77,12 @@ def test_before_the_database_has_an_end_it_is_read_as_after(path: Path) -> None:
         async with opened(path) as store:
             ones = [await run_of(store, id) for id in ("c1", "c2")]
             await store.commit(Transaction(exits=(ended("c0", at_ns=6, status=Unknown("gone")),)))
-            told = store.tell([end_of(one, at_ns=5 + 2 * number) for number, one in enumerate(ones)])
-            assert told is not None and [each.seq for each in told] == [3, 4, 5, 6]
+            numbered = store.write_ends([end_of(one, at_ns=5 + 2 * number) for number, one in enumerate(ones)])
+            assert numbered is not None and [each.seq for each in numbered] == [3, 4, 5, 6]
             before = await read(store)
             with closing(sqlite3.connect(path)) as other:
                 assert other.execute("SELECT count(*) FROM exits").fetchone() == (1,)
-            await store.store_told()
+            await store.take_over_ends()
             with closing(sqlite3.connect(path)) as other:
                 assert other.execute("SELECT count(*) FROM exits").fetchone() == (3,)
             assert await read(store) == before
@@ -94,20 +94,20 @@ def test_before_the_database_has_an_end_it_is_read_as_after(path: Path) -> None:
 PROGRAM = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from supervisor.store import telling
-telling.SLOW_SECONDS = 60.0
+from supervisor.store import ringends
+ringends.SLOW_SECONDS = 60.0
 from supervisor.store.database import Store, Transaction
-from tests.supervisor.store.test_telling import end_of, run_of
+from tests.supervisor.store.test_ringends import end_of, run_of
 from tests.supervisor.stored import container, event
 
 async def main():
     store = Store(Path(sys.argv[1]))
     ones = [await run_of(store, f"c{number}") for number in range(9)]
     for number, one in enumerate(ones):
-        told = store.tell([end_of(one, at_ns=number, code=number)])
-        print(*(each.seq for each in told), flush=True)
+        numbered = store.write_ends([end_of(one, at_ns=number, code=number)])
+        print(*(each.seq for each in numbered), flush=True)
         if number == 4:
-            await store.store_told()
+            await store.take_over_ends()
             later = await store.commit(Transaction(events=(event("later"),)))
             print(later[0].seq, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -116,7 +116,7 @@ asyncio.run(main())
 """
 
 
-def killed_after_telling(path: Path) -> list[int]:
+def killed_after_reporting(path: Path) -> list[int]:
     """Nine ends were reported, four of them are in the ring alone. Returns the events' numbers."""
     command = [sys.executable, "-c", PROGRAM, str(path)]
     env = {**os.environ, "PYTHONPATH": str(PROJECT)}
@@ -126,7 +126,7 @@ def killed_after_telling(path: Path) -> list[int]:
 
 
 def test_what_was_reported_before_a_kill_is_stored_at_the_next_start_and_once(path: Path) -> None:
-    told = killed_after_telling(path)
+    reported = killed_after_reporting(path)
 
     async def look() -> None:
         async with opened(path) as store:
@@ -134,20 +134,20 @@ def test_what_was_reported_before_a_kill_is_stored_at_the_next_start_and_once(pa
                 (f"c{number}", Exited(number)) for number in range(9)
             ]
             found = [each for each in await store.events_after(0, 1000) if each.id != "new"]
-            assert [each.seq for each in found if each.type != "start"] == told
-            assert [each.exit is not None for each in found if each.seq in told] == (
+            assert [each.seq for each in found if each.type != "start"] == reported
+            assert [each.exit is not None for each in found if each.seq in reported] == (
                 5 * [False, True] + [False] + 4 * [False, True]
             )
             assert all(c.phase is Phase.EXITED and c.exit is not None and not c.clean for c in await store.load())
             (new,) = await store.commit(Transaction(events=(event("new"),)))
-            assert new.seq > told[-1]
+            assert new.seq > reported[-1]
 
     asyncio.run(look())
     asyncio.run(look())
 
 
 def test_what_retention_has_deleted_does_not_come_back(path: Path) -> None:
-    killed_after_telling(path)
+    killed_after_reporting(path)
 
     async def forget() -> None:
         async with opened(path) as store:
@@ -169,9 +169,9 @@ def test_an_end_that_the_database_has_already_brings_nothing_twice(path: Path) -
     async def main() -> None:
         async with opened(path) as store:
             before, after, exit, events = end_of(await run_of(store, "c1"))
-            store.tell([(before, after, exit, events)])
+            store.write_ends([(before, after, exit, events)])
             await store.commit(Transaction((replace(after, clean=True),), exits=(exit,), events=events))
-            await store.store_told()
+            await store.take_over_ends()
             assert [each.type for each in await store.events_after(0, 100)] == ["start", "oom", "exit"]
             assert (await store.load())[0].clean
 
@@ -179,7 +179,7 @@ def test_an_end_that_the_database_has_already_brings_nothing_twice(path: Path) -
 
 
 def test_another_databases_ring_is_not_read(path: Path) -> None:
-    killed_after_telling(path)
+    killed_after_reporting(path)
     for file in path.parent.glob("exitd.db*"):
         file.unlink()
 
@@ -191,7 +191,7 @@ def test_another_databases_ring_is_not_read(path: Path) -> None:
 
 
 def test_a_row_that_cannot_be_read_costs_its_end_nothing_but_the_row(path: Path) -> None:
-    killed_after_telling(path)
+    killed_after_reporting(path)
     with closing(sqlite3.connect(path)) as other, other:
         other.execute("UPDATE containers SET body = 'x' WHERE id = 'c7'")
         other.execute("DELETE FROM containers WHERE id = 'c8'")
@@ -205,7 +205,7 @@ def test_a_row_that_cannot_be_read_costs_its_end_nothing_but_the_row(path: Path)
 
 
 def test_a_ring_that_cannot_be_read_is_not_passed_over(path: Path) -> None:
-    killed_after_telling(path)
+    killed_after_reporting(path)
     path.with_suffix(".ring").unlink()
     path.with_suffix(".ring").mkdir()
     with pytest.raises(CannotStart, match=r"exitd\.ring: Is a directory; it may have ends"):
@@ -213,7 +213,7 @@ def test_a_ring_that_cannot_be_read_is_not_passed_over(path: Path) -> None:
 
 
 def test_a_newer_exitds_ring_refuses_the_start(path: Path) -> None:
-    killed_after_telling(path)
+    killed_after_reporting(path)
     place = path.with_suffix(".ring")
     data = bytearray(place.read_bytes())
     data[4] += 1
@@ -226,11 +226,11 @@ def test_without_room_for_a_ring_the_database_does_it_alone(path: Path, monkeypa
     def full(*_: object) -> Ring:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(telling, "Ring", full)
+    monkeypatch.setattr(ringends, "Ring", full)
 
     async def main() -> None:
         async with opened(path) as store:
-            assert store.tell([end_of(await run_of(store, "c1"))]) is None
+            assert store.write_ends([end_of(await run_of(store, "c1"))]) is None
             assert await store.events_after(1, 9) == []
 
     asyncio.run(main())
@@ -247,8 +247,8 @@ def test_a_ring_that_fails_is_given_up_and_no_number_is_given_twice(
             one, other = await run_of(store, "c1"), await run_of(store, "c2")
             with monkeypatch.context() as patched:
                 patched.setattr(os, "pwrite", broken)
-                assert store.tell([end_of(one)]) is None
-            assert store.tell([end_of(other)]) is None
+                assert store.write_ends([end_of(one)]) is None
+            assert store.write_ends([end_of(other)]) is None
             assert store.is_void(3) and store.is_void(4) and not store.is_void(5)
             (new,) = await store.commit(Transaction(events=(event("c1"),)))
             assert new.seq == 5
@@ -280,7 +280,7 @@ def test_a_block_whose_write_seemed_to_fail_does_not_come_back(
             one = await run_of(store, "c1")
             with monkeypatch.context() as patched:
                 patched.setattr(os, "pwrite", written_and_failed)
-                assert store.tell([end_of(one)]) is None
+                assert store.write_ends([end_of(one)]) is None
             before = copied(path, tmp_path / "before")
             (later,) = await store.commit(Transaction(events=(event("later"),)))
             assert later.seq == 4
@@ -290,7 +290,7 @@ def test_a_block_whose_write_seemed_to_fail_does_not_come_back(
         async with opened(after) as store:
             assert [each.seq for each in await store.events_after(0, 100)] == [1, 4]
             assert await all_exits(store) == []
-            assert store.tell([end_of(one)]) is not None
+            assert store.write_ends([end_of(one)]) is not None
             once_more = copied(after, tmp_path / "once-more")
         async with opened(once_more) as store:
             assert [each.seq for each in await store.events_after(0, 100)] == [1, 4, 5, 6]
@@ -298,27 +298,27 @@ def test_a_block_whose_write_seemed_to_fail_does_not_come_back(
     asyncio.run(main())
 
 
-TOLD_AND_TAKEN_OVER = """
+REPORTED_AND_TAKEN_OVER = """
 import asyncio, os, shutil, signal, sys
 from pathlib import Path
-from supervisor.store import telling
-telling.SLOW_SECONDS = 60.0
+from supervisor.store import ringends
+ringends.SLOW_SECONDS = 60.0
 from supervisor.store.database import Store
-from tests.supervisor.store.test_telling import end_of, run_of
+from tests.supervisor.store.test_ringends import end_of, run_of
 from tests.supervisor.stored import container
 
 async def main():
     path, flushed = Path(sys.argv[1]), sys.argv[2]
     store = Store(path)
     one = await run_of(store, "c1")
-    assert store.tell([end_of(one)]) is not None
+    assert store.write_ends([end_of(one)]) is not None
     shutil.copy(f"{path}-wal", flushed)
-    await store.store_told()
+    await store.take_over_ends()
     os.kill(os.getpid(), signal.SIGKILL)
 
 async def again():
     store = Store(Path(sys.argv[1]))
-    assert store.tell([end_of(container("c2"))]) is not None
+    assert store.write_ends([end_of(container("c2"))]) is not None
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(again() if sys.argv[2] == "again" else main())
@@ -330,7 +330,7 @@ def test_an_end_survives_a_kill_the_next_end_and_a_power_cut(path: Path, tmp_pat
     """The database had it, but not on the disk, and the next exitd writes another block in its block's place. What the
     power cut leaves of the database's log is what was flushed: before the kill, or by the next exitd."""
     flushed, trace = tmp_path / "flushed", tmp_path / "trace"
-    command = [sys.executable, "-c", TOLD_AND_TAKEN_OVER, str(path)]
+    command = [sys.executable, "-c", REPORTED_AND_TAKEN_OVER, str(path)]
     env = {**os.environ, "PYTHONPATH": str(PROJECT)}
     first = subprocess.run([*command, str(flushed)], env=env, timeout=60, check=False)
     traced = ["strace", "-f", "-y", "-qq", "-o", str(trace), "-e", "trace=fsync,fdatasync"]
@@ -353,12 +353,12 @@ def test_a_slow_flush_leaves_the_ring_alone_until_a_quick_one(path: Path, monkey
         async with opened(path) as store:
             ones = [await run_of(store, f"c{number}") for number in range(4)]
             with monkeypatch.context() as patched:
-                patched.setattr(telling, "SLOW_SECONDS", 1e-9)
-                assert store.tell([end_of(ones[0])]) is not None
-                assert store.tell([end_of(ones[1])]) is None
-            assert store.tell([end_of(ones[2])]) is None
+                patched.setattr(ringends, "SLOW_SECONDS", 1e-9)
+                assert store.write_ends([end_of(ones[0])]) is not None
+                assert store.write_ends([end_of(ones[1])]) is None
+            assert store.write_ends([end_of(ones[2])]) is None
             await store.commit(Transaction(events=(event("c1"),)))  # its flush is quick
-            assert store.tell([end_of(ones[3])]) is not None
+            assert store.write_ends([end_of(ones[3])]) is not None
 
     asyncio.run(main())
 
@@ -368,8 +368,8 @@ def test_a_ring_is_emptied_by_the_flushes_of_others_and_by_its_own(path: Path) -
         async with opened(path) as store:
             for number in range(3 * PAGES):
                 id = f"c{number}"
-                assert store.tell([end_of(container(id))]) is not None, f"no room for the end {number}"
-                await store.store_told()
+                assert store.write_ends([end_of(container(id))]) is not None, f"no room for the end {number}"
+                await store.take_over_ends()
             assert len(await all_exits(store)) == 3 * PAGES
 
     asyncio.run(main())
@@ -378,12 +378,12 @@ def test_a_ring_is_emptied_by_the_flushes_of_others_and_by_its_own(path: Path) -
 def test_a_full_ring_refuses_until_the_database_has_taken_over(path: Path) -> None:
     async def main() -> None:
         async with opened(path) as store:
-            told = 0
-            while store.tell([end_of(container(f"c{told}"))]) is not None:
-                told += 1
-            assert told == PAGES
-            await store.store_told()
-            assert store.tell([end_of(container("next"))]) is not None
+            reported = 0
+            while store.write_ends([end_of(container(f"c{reported}"))]) is not None:
+                reported += 1
+            assert reported == PAGES
+            await store.take_over_ends()
+            assert store.write_ends([end_of(container("next"))]) is not None
             assert len(await all_exits(store)) == PAGES + 1
 
     asyncio.run(main())
@@ -395,11 +395,11 @@ def test_a_database_that_refuses_takes_over_later_and_the_end_is_read_meanwhile(
             one = await run_of(store, "c1")
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
-                store.tell([end_of(one)])
+                store.write_ends([end_of(one)])
                 with pytest.raises(StoreFailed):
-                    await store.store_told()
+                    await store.take_over_ends()
                 assert [exit.key.container for exit in await all_exits(store)] == ["c1"]
-            await store.store_told()
+            await store.take_over_ends()
             assert len(await store.events_after(0, 10)) == 3
             assert (await store.load())[0].phase is Phase.EXITED
 
@@ -411,7 +411,7 @@ def test_closing_stores_what_was_only_reported(path: Path) -> None:
         async with opened(path) as store:
             before, after, exit, events = end_of(await run_of(store, "c1"))
             killed = replace(exit, status=Signaled(9))
-            store.tell([(before, replace(after, exit=killed), killed, events)])
+            store.write_ends([(before, replace(after, exit=killed), killed, events)])
         with closing(sqlite3.connect(path)) as other:
             assert other.execute("SELECT count(*) FROM exits").fetchone() == (1,)
 
