@@ -62,7 +62,7 @@ def find_program(found: RuntimeEntry) -> str:
 
 
 def with_runtime(spec: Spec, config: Config, program: str, *, systemd: bool) -> Spec:
-    """Settle its runtime, all of it, and the cgroup driver."""
+    """Return the spec with its runtime and its cgroup driver settled."""
     found = config.runtime(spec.runtime)
     return replace(
         spec,
@@ -125,14 +125,15 @@ def check_log(log: LogSpec) -> None:
 
 
 def refuse_shared(spec: Spec, others: Iterable[Container]) -> None:
-    """WrongState: two shims would rotate one file."""
+    """Raise WrongState if another container has this log file: two shims would rotate it."""
     for other in others if spec.log.path else ():
         if other.spec.log.path == spec.log.path:
             raise WrongState(f"log path {spec.log.path} is that of {other.spec.name} already", id=other.id)
 
 
 def check_path(path: str) -> None:
-    """BadRequest unless the file is there or can be made in its directory, and only root can put another one there."""
+    """Raise BadRequest unless the file is there or can be made in its directory, and only root can put another one
+    there."""
     if not path:
         return
     if not path.startswith("/"):
@@ -182,16 +183,17 @@ NAME_CHARACTERS = 63
 
 
 def place_of(spec: Spec) -> PodPlace:
-    """By annotations, and by the fields that mean the same; BadRequest when they contradict each other."""
-    told = pods.place(dict(spec.annotations))
+    """Return its place in a pod, by the annotations and by the fields that mean the same. Raises BadRequest when they
+    contradict each other."""
+    annotated = pods.place(dict(spec.annotations))
     if spec.pod and spec.sandbox:
         raise BadRequest("pod, sandbox: a container is a pod's pause container or a member of one, not both")
     asked = PodPlace(Role.SANDBOX) if spec.pod else PodPlace(Role.MEMBER, spec.sandbox) if spec.sandbox else None
-    if asked is None or told.role is Role.SINGLE:
-        return asked or told
-    if told != asked:
+    if asked is None or annotated.role is Role.SINGLE:
+        return asked or annotated
+    if annotated != asked:
         raise BadRequest("the annotations say another place in a pod than the request's own fields; drop one of them")
-    return told
+    return annotated
 
 
 def placed(spec: Spec, role: Role, pause: Container | None) -> Spec:
@@ -203,7 +205,8 @@ def placed(spec: Spec, role: Role, pause: Container | None) -> Spec:
 
 
 def as_member(spec: Spec, pause: Container) -> Spec:
-    """A container that joins this pause container's pod: what all of a pod have in common is its pod's."""
+    """Return the spec of a container that joins this pause container's pod: what all of a pod have in common is the
+    pod's."""
     if pause.phase not in (Phase.RUNNING, Phase.PAUSED):
         raise WrongState(
             f"the pod {pause.spec.name} is NotReady: its pause container is {pause.phase.value}; "

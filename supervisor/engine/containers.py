@@ -34,7 +34,8 @@ class Changes:
             if not waiters and self._waiters.get(container_id) is waiters:
                 del self._waiters[container_id]
 
-    def tell(self, container_id: str, container: Container | None) -> None:
+    def notify(self, container_id: str, container: Container | None) -> None:
+        """Wake everybody whose test holds for the container as it is now; None: it is gone."""
         for test, future in list(self._waiters.get(container_id, ())):
             if not future.done() and test(container):
                 future.set_result(container)

@@ -45,7 +45,7 @@ from supervisor.system.background import insist
 from supervisor.system.clock import boot_now
 
 BEFORE_END_SECONDS = 1.0  # what a container's stored end waits for those of its execs
-BEFORE_TASK_END_SECONDS = 5.0  # a task's: what comes later containerd must not be told any more
+BEFORE_TASK_END_SECONDS = 5.0  # a task's: what comes later is not published to containerd any more
 STUCK_SECONDS = 3.0  # until an exec that has ended with its container is looked after: a stopped shim's zombie is read
 GONE_SECONDS = 20.0  # what one try of a run's clean-up waits for its execs
 NOTHING_ELSE = Transaction()
@@ -116,7 +116,8 @@ class Execs(Participant):
     # -- steps
 
     async def _apply(self, live: Live, happening: ExecHappening, *, patient: bool = False) -> Exec:
-        """One step: stored, told, acted on. WrongState, StoreFailed leave all as it was. `patient` as in Node.apply."""
+        """Do one step: store it, publish its events, act on it. WrongState, StoreFailed leave all as it was. `patient`:
+        see Node.apply."""
         async with in_turn(live.turn, live.name, patient=patient):
             step = execs.step(live.exec, happening, self._node.moment())
             if step.exec is not None:
@@ -145,9 +146,9 @@ class Execs(Participant):
             live.over.set()
             self._node.spawn(self._clean_up(live))
             if now.exit is not None:
-                tell = log.debug if now.by.policy else log.info
+                log_it = log.debug if now.by.policy else log.info
                 status, source = str(now.exit.status), now.exit.source
-                tell("exec exit", container=now.key.container, exec=now.key.exec_id, status=status, source=source)
+                log_it("exec exit", container=now.key.container, exec=now.key.exec_id, status=status, source=source)
         else:
             self._arm(live)
 
@@ -232,8 +233,8 @@ class Execs(Participant):
 
     async def _time_out(self, live: Live) -> None:
         live.timer = None
-        tell = log.debug if live.exec.by.policy else log.info
-        tell("exec has reached its limit", container=live.key.container, exec=live.key.exec_id)
+        log_it = log.debug if live.exec.by.policy else log.info
+        log_it("exec has reached its limit", container=live.key.container, exec=live.key.exec_id)
         if await self._surely(live, execs.ExecEndAsked(Asked(Reason.TIMEOUT, execs.TIMEOUT, SIGKILL))):
             await self._end_whole(live)
 

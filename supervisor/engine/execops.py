@@ -58,7 +58,7 @@ class ExecOperations:
             return await self._ledger.id_of(reference)
 
     async def target(self, container: Container, exec_id: str) -> AttachTarget:
-        """What is attached to: WrongState, NoSuchExec when there is none (any more)."""
+        """Return the exec to attach to. Raises WrongState, NoSuchExec when there is none (any more)."""
         live = self._execs.get(container.id, exec_id)
         if live is None:
             if await self._store.exec_exit(container.id, exec_id) is not None:

@@ -21,7 +21,7 @@
 
   and both go on:
     engine/node.py             Node._show             it is on the disk, so it is shown
-    engine/containers.py       Changes.tell           wakes each Wait of the container whose test holds now
+    engine/containers.py       Changes.notify         wakes each Wait of the container whose test holds now
     engine/operations.py       Operations.wait        finds the run that was meant
     api/doors.py               ContainerDoors.Wait    makes the reply of it
 
@@ -70,11 +70,11 @@ class SecondWitness:
     """Who counts memory kills in a container's cgroup besides the runtime family: here, nobody."""
 
     async def weigh(self, container: Container, report: Report, known: KnownKills) -> Report:
-        """The report, with what else can be found out about them."""
+        """Return the report with the memory kills that can be found out besides."""
         return report
 
     def weigh_at_once(self, container: Container, report: Report, known: KnownKills) -> Report | None:
-        """The same, without waiting; None where that takes longer."""
+        """As `weigh`, without waiting; None where it would take longer."""
         return report
 
 
@@ -184,12 +184,12 @@ class Exits:
         return container_id in self._held
 
     def known(self, container_id: str) -> Report | None:
-        """The exit that waits for the end of such a block."""
+        """Return the exit that waits for the end of a block of `held_back`; None if there is none yet."""
         held = self._held.get(container_id)
         return held.result() if held is not None and held.done() else None
 
     async def seen_within(self, container_id: str, seconds: float) -> Report | None:
-        """The same, waited for. KeyError outside of such a block."""
+        """As `known`, but wait for it. Raises KeyError outside of such a block."""
         await asyncio.wait([self._held[container_id]], timeout=seconds)
         return self.known(container_id)
 
@@ -267,7 +267,7 @@ class Exits:
     # -- what else the families report of a run
 
     def memory_kills_seen(self, key: RunKey, kills: int) -> None:
-        """The event is stored if init has outlived more of them than were reported."""
+        """Store the event if init has outlived more memory kills than were reported."""
         self._node.spawn(self._note_memory_kills(key, kills))
 
     async def _note_memory_kills(self, key: RunKey, kills: int) -> None:
@@ -280,11 +280,11 @@ class Exits:
                 await node.apply(key.container, seen, patient=True)
 
     def shim_seen(self, key: RunKey, *, lost: bool) -> None:
-        """It is counted, however long the store refuses."""
+        """Count the death of a shim (`lost`), or its adoption, however long the store refuses."""
         self._node.count(counts.SHIM_DEATHS if lost else counts.SHIM_ADOPTIONS, key.container)
 
     def silence_seen(self, key: RunKey, silent: bool) -> None:
-        """The event is stored, however long the store refuses."""
+        """Store the event that its shim has become silent, or answers again, however long the store refuses."""
         node, container = self._node, self._node.containers.get(key.container)
         if container is not None and container.run == key.run:
             kind = "unresponsive" if silent else "responsive"

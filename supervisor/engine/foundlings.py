@@ -81,7 +81,7 @@ class Foundlings:
         leftovers: list[Foundling] = []
         for id in sorted(strange - self._busy):
             leftovers += await self._visit(id)
-        await self._tell_lost(self._node.containers.values())
+        await self._report_lost(self._node.containers.values())
         return leftovers
 
     def _soon(self, id: str) -> None:
@@ -128,8 +128,8 @@ class Foundlings:
     async def _judged(self, id: str) -> list[tuple[Foundling, Verdict]]:
         found = await asyncio.to_thread(survey.look, self._state, id)
         container = self._node.containers.get(id)
-        told = await self._node.store.last_exit(id, RUN) if any(each.mark for each in found) else None
-        known = KnownRuns(container, told is not None, told.init if told is not None else None)
+        ended = await self._node.store.last_exit(id, RUN) if any(each.mark for each in found) else None
+        known = KnownRuns(container, ended is not None, ended.init if ended is not None else None)
         return [(each, adoption.judge(each, known, os.geteuid())) for each in found]
 
     async def _act(self, found: Foundling, verdict: Verdict) -> bool:
@@ -146,7 +146,7 @@ class Foundlings:
         return isinstance(verdict, Remove)
 
     def _refuse(self, id: str, run: str, why: str) -> None:
-        """Told once, as long as it stays like this."""
+        """Leave it alone. Logged once, as long as the reason stays the same."""
         if self._refused.get((id, run)) != why:
             self._refused[id, run] = why
             log.warning("run directory not adopted", container=ascii(id), run=run, why=why)
@@ -177,7 +177,7 @@ class Foundlings:
 
     # -- one of ours has lost its directory
 
-    async def _tell_lost(self, containers: Iterable[Container]) -> None:
+    async def _report_lost(self, containers: Iterable[Container]) -> None:
         self._lost &= {RunKey(c.id, c.run) for c in self._node.containers.values()}
         for container in await asyncio.to_thread(self._without_directory, list(containers)):
             key, now = RunKey(container.id, container.run), self._node.containers.get(container.id)
@@ -188,7 +188,7 @@ class Foundlings:
             try:
                 await self._node.note(adoption.lost(now, self._node.moment()))
             except ExitdError as error:
-                self._lost.discard(key)  # told again in the next round
+                self._lost.discard(key)  # reported again in the next round
                 log.warning("event not stored", container=key.container, why=str(error))
 
     def _without_directory(self, containers: list[Container]) -> list[Container]:
@@ -231,7 +231,7 @@ class Foundlings:
         elif item.mask & (IN_DELETE | IN_MOVED_FROM):
             container = self._node.containers.get(item.name)
             if container is not None and container.phase in LIVE:
-                self._node.spawn(self._tell_lost([container]))
+                self._node.spawn(self._report_lost([container]))
         else:
             self._soon(item.name)
 

@@ -70,9 +70,10 @@ class Probing:
         self._turn = asyncio.Semaphore(BEGUN_AT_ONCE)
 
     async def run(self, container: Container, spec: HealthSpec) -> ProbeResult | None:
-        """The result; None when the container's end took the probe along. Cancelled, it ends the probe.
+        """Run one probe. Return its result; None when the container's end took the probe along. Cancelled, it ends the
+        probe.
 
-        WrongState, NoSuchContainer, StoreFailed, OSError: it could not be run, for no fault of the container's.
+        Raises WrongState, NoSuchContainer, StoreFailed, OSError: it could not be run, for no fault of the container's.
         """
         clock = self._node.clock
         start_ns = clock.now_ns()
@@ -152,8 +153,8 @@ def _not_run(error: ExitdError, start_ns: int, clock: Clock) -> ProbeResult:
 
 # -- all of them
 #
-# What follows is `health.step`'s to say. The status is stored with the container and told as an event when it becomes
-# another one; results are kept here, and begin anew with the daemon.
+# What follows is `health.step`'s to say. The status is stored with the container, and published as an event when it
+# becomes another one; results are kept here, and begin anew with the daemon.
 
 
 REST_SECONDS = 5.0  # what a pause waits for the end of a probe
@@ -187,7 +188,7 @@ class Prober(Participant):
         self._checks: dict[str, _Check] = {}
 
     def seen(self, container_id: str) -> Health | None:
-        """Of the newest run with a check; None: nothing since the daemon's start."""
+        """Return the health of the newest run with a check; None if there was no probe since the daemon's start."""
         check = self._checks.get(container_id)
         return check.health if check is not None else None
 
@@ -285,10 +286,11 @@ class Prober(Participant):
         if check.probing is asyncio.current_task():  # and not dropped just now
             check.probing = None
             self._hear(container_id, check, happening)
-            await self._tell(container_id, check)
+            await self._report(container_id, check)
 
-    async def _tell(self, container_id: str, check: _Check) -> None:
-        """What cannot be stored now is told after the next probe."""
+    async def _report(self, container_id: str, check: _Check) -> None:
+        """Store and publish the status, if it is another one. What cannot be stored now is stored after the next
+        probe."""
         seen, container = check.health, self._node.containers.get(container_id)
         if container is None or container.run != check.run or container.health is seen.status:
             return
@@ -299,7 +301,7 @@ class Prober(Participant):
             log.info("health", container=container_id, status=seen.status.value, failing_streak=seen.failing_streak)
 
     async def _act(self, container_id: str, check: _Check, action: OnUnhealthy) -> None:
-        await self._tell(container_id, check)  # before its consequence
+        await self._report(container_id, check)  # before its consequence
         now = self._node.containers.get(container_id)
         if now is not None and now.run == check.run and now.phase is Phase.RUNNING:
             log.info("unhealthy", container=container_id, action=action.value)

@@ -89,12 +89,12 @@ class ImageDesk(Participant):
         return await self._in(pool, lambda: self._images.resolve(spec.image))
 
     async def hold(self, spec: Spec, container_id: str) -> None:
-        """The container has its image, if it is one of the store's, from here on until it is discarded."""
+        """Keep the container's image, if it is one of the store's, from now on until the container is discarded."""
         if spec.image_id:
             await asyncio.to_thread(self._images.hold, container_id, spec.image_id)
 
     async def discarded(self, container_id: str) -> None:
-        """It holds no image any more."""
+        """Let go of the container's image."""
         await asyncio.to_thread(self._images.release, container_id)
 
     def hold_only(self, containers: Mapping[str, str], undecided: Collection[str] = ()) -> None:
@@ -124,7 +124,7 @@ class ImageDesk(Participant):
         return await self._in(self._removals, lambda: self._images.remove(word))
 
     def stop(self) -> None:
-        """Loads and pulls under way are broken off, whoever waits for them is told why; nothing of them is listed."""
+        """Break off loads and pulls under way. Whoever waits for them is told why; nothing of them is listed."""
         self._images.stop()
 
     async def close(self) -> None:

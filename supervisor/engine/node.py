@@ -104,8 +104,8 @@ async def _soon(of: str, *, patient: bool) -> AsyncIterator[None]:
         raise StoreFailed(f"{of}: what happened before is still being stored; the disk is slow, try again") from error
 
 
-def _told(before: Container, step: Step) -> tuple[Container, Container, Exit, tuple[Event, ...]]:
-    """The step of an end as `Store.write_ends` takes it."""
+def _ring_step(before: Container, step: Step) -> tuple[Container, Container, Exit, tuple[Event, ...]]:
+    """Return the step of an end as `Store.write_ends` takes it."""
     (exit,) = step.exits
     assert step.container is not None and not (step.retained or step.tombstones)
     return before, step.container, exit, step.events
@@ -150,10 +150,10 @@ class Node:
         self.closing = False
         self.going_down = False  # the host is: see `nodeshutdown.py`
         self._turns: dict[str, asyncio.Lock] = {}
-        self._told: dict[str, asyncio.Event] = {}  # ends that only the ring has, by container; set once they are stored
+        self._in_ring: dict[str, asyncio.Event] = {}  # ends that only the ring has, by container; set when stored
         self._after_ends: list[tuple[str, lifecycle.Effect]] = []
         self._ends_shown = 0  # before the database had them, so far
-        self._is_told_queued = True  # whether the store has been given all of them
+        self._is_take_over_queued = True  # of all of them, by the database
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.background = Background()
         self.cleanups = Histogram()  # from an end that is stored until nothing of its run is left
@@ -168,7 +168,8 @@ class Node:
         return Moment(self.clock.now_ns(), boot_now(self.clock), self.backoff())
 
     async def apply(self, container_id: str, happening: Happening, *, patient: bool = False) -> Container | None:
-        """One step: stored, shown, its effects begun. WrongState, NoSuchContainer, StoreFailed leave all as it was.
+        """Do one step: store it, show it, begin its effects. WrongState, NoSuchContainer, StoreFailed leave all as it
+        was.
 
         `patient`: however long the store takes; for a step that is applied again after StoreFailed.
         """
@@ -188,9 +189,9 @@ class Node:
         kept = (step.container,) if step.container is not None else ()
         removed = () if kept else (container_id,)
         try:
-            told = (step.exits, step.events, step.retained)
+            stored = (step.exits, step.events, step.retained)
             change = Transaction(
-                *(kept, removed, *told), tombstones=step.tombstones, ahead=step.ahead, memory_kills=step.memory_kills
+                *(kept, removed, *stored), tombstones=step.tombstones, ahead=step.ahead, memory_kills=step.memory_kills
             )
             numbered = await self.store.commit(change, patient=patient)
         except AlreadyStored:  # a commit that was thought to have failed: exit and events are in, all but the row
@@ -204,7 +205,7 @@ class Node:
             self._turns.pop(container_id, None)
         else:
             self.containers[container_id] = container
-        self.containers.changes.tell(container_id, container)
+        self.containers.changes.notify(container_id, container)
         if container is not None:
             self.others.changed(container)
 
@@ -213,65 +214,65 @@ class Node:
     def is_in_a_step(self, container_id: str) -> bool:
         """Whether a step of the container is being stored, or waits for that."""
         turn = self._turns.get(container_id)
-        return container_id in self._told or (turn is not None and turn.locked())
+        return container_id in self._in_ring or (turn is not None and turn.locked())
 
     def end_at_once(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> bool:
-        """The ends of runs that are in no step, on the disk by one write, and shown. False: the store cannot take them
-        in this way now, and nothing has happened."""
+        """Put the ends of runs that are in no step on the disk by one write, and show them. Return False when the store
+        cannot take them in this way now; then nothing has happened."""
         moment = self.moment()
         steps = [(container, lifecycle.step(container, ended, moment)) for container, ended in endings]
-        told = self.store.write_ends([_told(before, step) for before, step in steps])
-        if told is None:
+        numbered = self.store.write_ends([_ring_step(before, step) for before, step in steps])
+        if numbered is None:
             return False
         self._ends_shown += len(steps)
-        self._is_told_queued = False
+        self._is_take_over_queued = False
         for before, step in steps:
-            self._told[before.id] = asyncio.Event()
+            self._in_ring[before.id] = asyncio.Event()
             self._after_ends += [(before.id, effect) for effect in step.effects]
             self.pending.discard(RunKey(before.id, before.run))
         for before, step in steps:
             self._show(before.id, step.container)
-        self.events.publish(told)
+        self.events.publish(numbered)
         return True
 
     async def go_on_after_ends(self) -> None:
-        """What can wait until the clients have their answers. Broken off: the store has the ends stored when it closes,
-        and the next daemon does the rest."""
+        """Do what can wait until the clients have their answers. If it is broken off, the store has the ends stored
+        when it closes, and the next daemon does the rest."""
         loop = asyncio.get_running_loop()
         end, shown = loop.time() + STORM_SECONDS, -1
         while shown != self._ends_shown and loop.time() < end:  # in a storm all are shown before anything is cleaned up
             shown = self._ends_shown
             await asyncio.sleep(ANSWER_SECONDS)
-        self._store_told()
+        self._take_over_ends()
         effects, self._after_ends = self._after_ends, []
         for container_id, effect in effects:
             self._perform(container_id, effect)
 
-    def _store_told(self) -> None:
+    def _take_over_ends(self) -> None:
         """Have the database take over what only the ring has."""
-        if self._is_told_queued:
+        if self._is_take_over_queued:
             return
-        self._is_told_queued = True
-        self.spawn(self._until_told_stored(dict(self._told), self.store.take_over_ends()))
+        self._is_take_over_queued = True
+        self.spawn(self._until_taken_over(dict(self._in_ring), self.store.take_over_ends()))
 
-    async def _until_told_stored(self, told: dict[str, asyncio.Event], first: asyncio.Future[None]) -> None:
+    async def _until_taken_over(self, ends: dict[str, asyncio.Event], first: asyncio.Future[None]) -> None:
         tries = iter([first])
         await self.storing.surely("reported ends", lambda: next(tries, None) or self.store.take_over_ends())
-        for container_id, stored in told.items():
-            if self._told.get(container_id) is stored:
-                del self._told[container_id]
+        for container_id, stored in ends.items():
+            if self._in_ring.get(container_id) is stored:
+                del self._in_ring[container_id]
             stored.set()
 
     async def _until_stored(self, container_id: str, *, patient: bool) -> None:
         """Wait for the container's last end to be in the database: nothing of it is stored before that."""
-        stored = self._told.get(container_id)
+        stored = self._in_ring.get(container_id)
         if stored is not None:
-            self._store_told()
+            self._take_over_ends()
             async with _soon(container_id, patient=patient):
                 await stored.wait()
 
     async def add(self, spec: Spec, container_id: str = "") -> Container:
-        """A container in its first phase. A name whose holder is being removed is waited for."""
+        """Make a container in its first phase. Wait for a name whose holder is being removed."""
         holder = self.containers.named(spec.namespace, spec.name, task=spec.task is not None)
         if holder is not None and holder.phase is Phase.REMOVING:
             await self.containers.until(
@@ -292,7 +293,8 @@ class Node:
         return container
 
     async def adopt(self, container: Container, events: tuple[Event, ...]) -> None:
-        """A container that somebody else has begun, as it was found. StoreFailed, NameTaken: it is none of ours yet."""
+        """Take in a container that somebody else has begun, as it was found. Raises StoreFailed, NameTaken: it is none
+        of ours yet."""
         self.containers[container.id] = container  # before the commit, as in `add`
         try:
             numbered = await self.store.commit(Transaction((container,), events=events))
@@ -303,13 +305,16 @@ class Node:
         self._show(container.id, container)
 
     async def replace_damaged(self, container: Container) -> None:
-        """Store what was made of a row that cannot be read, in its place; the row is kept beside it. StoreFailed."""
-        told = lifecycle.events(container, self.moment(), "damaged", why=container.damaged)
-        self.events.publish(await self.store.commit(Transaction((container,), events=told, kept_aside=(container.id,))))
+        """Store what was made of a row that cannot be read, in its place; the row is kept beside it. Raises
+        StoreFailed."""
+        events = lifecycle.events(container, self.moment(), "damaged", why=container.damaged)
+        self.events.publish(
+            await self.store.commit(Transaction((container,), events=events, kept_aside=(container.id,)))
+        )
         self._show(container.id, container)
 
     async def note(self, event: Event) -> None:
-        """An event that changes nothing. StoreFailed: it is not stored, however slow the disk was."""
+        """Store an event that changes nothing. Raises StoreFailed: it is not stored, however slow the disk was."""
         self.events.publish(await self.store.commit(Transaction(events=(event,)), patient=True))
 
     def count(self, name: str, container_id: str = "") -> None:
@@ -339,7 +344,7 @@ class Node:
                 asyncio.get_running_loop().call_soon(_log_exit, exit)
 
     def resume_effects(self, container: Container) -> None:
-        """What a daemon before this one had stored and not finished."""
+        """Do what a daemon before this one had stored and not finished."""
         if not container.clean:
             self._perform(container.id, lifecycle.CleanUp())
         elif container.phase is Phase.REMOVING:
@@ -357,8 +362,8 @@ class Node:
         await outcome
 
     async def settle_pause(self, container: Container) -> None:
-        """Its phase is what is true, after a pause or a resume of which nobody saw the end. ExitdError, OSError: nobody
-        can tell what is."""
+        """Store the true phase after a pause or a resume of which nobody saw the end. Raises ExitdError, OSError: it
+        cannot be found out."""
         paused = await self.manager.of(container).is_paused(container)
         if paused is not (container.phase is Phase.PAUSED):
             log.warning("found paused" if paused else "found resumed", container=container.id)
@@ -386,7 +391,8 @@ class Node:
         await insist(lambda: self.others.discarded(container_id), "what others held of it", container_id)
 
     async def surely(self, container_id: str, happening: Happening) -> bool:
-        """A step that no caller can repeat: tried until it is stored, nobody is told before. False: it was refused."""
+        """Try a step that no caller can repeat until it is stored; nobody is told before. Return False if it was
+        refused."""
         try:
             await self.storing.surely(container_id, lambda: self.apply(container_id, happening, patient=True))
             return True
@@ -417,7 +423,7 @@ class Node:
                 self._arm(container.id, container.restart_at)
 
     def is_ending(self, container: Container) -> bool:
-        """Its run has ended, whether or not that is stored, or is about to."""
+        """Whether its run has ended, stored or not, or is about to."""
         return RunKey(container.id, container.run) in self.pending or self.manager.of(container).is_ending(container)
 
     async def close(self) -> None:

@@ -179,7 +179,7 @@ class Operations:
         return container
 
     async def remove(self, id: str, force: bool, by: By) -> None:
-        """A pod's members go first, and with it."""
+        """Remove a container; a pod with its members, which go first."""
         found = await self._containers.find(id)
         if found.spec.pod:
             if not force and pods.state(found.phase) is PodState.READY:
@@ -304,7 +304,7 @@ class Operations:
 
 
 async def each_member(containers: Containers, pod_id: str, act: Callable[[Container], Awaitable[object]]) -> None:
-    """All at once, whatever becomes of each; the first error is the caller's. One that is gone is no error."""
+    """Do it to all at once, whatever becomes of each, and raise the first error. One that is gone is no error."""
     results = await asyncio.gather(*map(act, containers.members(pod_id)), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, NoSuchContainer):

@@ -55,7 +55,7 @@ class PodKeeper(Participant):
                     self._ending.unstick(container)
 
     def look_at_all(self) -> None:
-        """After a daemon start, and now and then."""
+        """Look at every pod: after a daemon start, and now and then."""
         for container in list(self._node.containers.values()):
             if container.spec.pod:
                 self._look(container.id)
@@ -159,7 +159,7 @@ class PodOperations:
             raise failure
         raise RuntimeFailed(
             f"the pause container of the pod {now.spec.name} ended before the pod was ready; "
-            f"`exitctl exits --id {now.id}` tells how; run the pod again"
+            f"`exitctl exits --id {now.id}` shows how; run the pod again"
         ) from failure
 
     async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView:

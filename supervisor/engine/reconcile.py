@@ -44,7 +44,7 @@ class ReconcileParts:
 
 
 async def forever(parts: ReconcileParts) -> None:
-    """One round after another."""
+    """Do one round after another."""
     orphans = Orphans()
     while True:
         await asyncio.sleep(parts.settings.now().limits.reconcile_seconds)

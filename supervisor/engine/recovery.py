@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 async def recover(runs: Runs, state: str) -> None:
-    """`load`, and `look_up`."""
+    """Load the containers and begin to look them up: `load`, then `look_up`."""
     look_up(runs, await load(runs.node, state))
 
 
@@ -77,7 +77,7 @@ async def _begin(runs: Runs, listed: Sequence[Container], unread: Collection[str
 
 
 async def take_in(runs: Runs, container: Container, events: tuple[Event, ...], *, rebooted: bool) -> None:
-    """One that no daemon has known: stored, then looked up like the others. StoreFailed, NameTaken."""
+    """Store a container that no daemon has known, then look it up like the others. Raises StoreFailed, NameTaken."""
     node = runs.node
     node.containers.recovering[container.id] = asyncio.Event()
     with undone_on_failure(lambda: node.containers.recovering.pop(container.id).set()):
@@ -193,7 +193,7 @@ async def _settle_pause(node: Node, container: Container) -> None:
     except StoreFailed:
         raise  # looked up again
     except (ExitdError, OSError) as error:
-        log.warning("whether it is paused cannot be told", container=container.id, why=str(error))
+        log.warning("whether it is paused is not known", container=container.id, why=str(error))
 
 
 async def _settle_start(runs: Runs, container: Container, found: Found) -> None:

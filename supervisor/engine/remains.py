@@ -8,7 +8,7 @@ from supervisor.store.salvage import Remains
 
 
 def look(state: str, container_id: str) -> Remains:
-    """The newest run directory, and what it says; a part that cannot be read is left out."""
+    """Read the newest run directory; a part that cannot be read is left out."""
     run = max((run for id, run in rundir.runs(state) if id == container_id), default=0)
     if not run:
         return Remains()
@@ -18,7 +18,7 @@ def look(state: str, container_id: str) -> Remains:
 
 
 def init_of_exec(state: str, row: Damaged) -> Process | None:
-    """The process that the exec's directory names."""
+    """Return the process that the exec's directory names."""
     return _named_in(rundir.path_of(state, row.id, row.run, row.exec_id)) if row.exec_id else None
 
 

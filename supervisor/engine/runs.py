@@ -83,7 +83,7 @@ class Runs(Participant):
             await self.start_made(self._containers.known(container_id))
 
     async def start_made(self, container: Container) -> None:
-        """The same for one whose start is stored as asked for. Its exits are held back by the caller."""
+        """As `launch`, for a run whose start is stored as asked for. The caller holds back its exits."""
         try:
             await self.node.manager.of(container).start_process(container)
         except (ExitdError, OSError) as error:
@@ -93,7 +93,7 @@ class Runs(Participant):
         await self.node.surely(container.id, self.started(container))
 
     def started(self, container: Container) -> Happening:
-        """Its start counts now."""
+        """Return the happening of its start, at this moment."""
         return lifecycle.Started(self.node.clock.boottime_ns(), self.node.manager.of(container).is_unseen(container))
 
     async def _began(self, container: Container) -> bool:
@@ -116,14 +116,14 @@ class Runs(Participant):
         return self.ended_begun(container)
 
     def ended_begun(self, container: Container) -> bool:
-        """Its end is known, waits to be stored, and is that of its program."""
+        """Whether its end is known, waits to be stored, and is that of its program."""
         report = self.exits.known(container.id)
         return report is not None and lifecycle.had_begun(container, report)
 
     # -- given up
 
     async def give_up_start(self, container: Container, why: str) -> None:
-        """Init waits for a start that does not come: stored as failed, and init is killed, unless it has ended."""
+        """Give up a start that does not come: store it as failed, and kill init, unless it has ended."""
         await self.node.surely(container.id, lifecycle.StartFailed(why))
         if self.exits.known(container.id) is None:
             await self._end_unstarted(container)
@@ -151,7 +151,8 @@ class Runs(Participant):
     # -- begun again
 
     async def due(self, container_id: str) -> None:
-        """The restart policy's next run. What fails is stored as a failed create or start; no caller hears of it."""
+        """Begin the restart policy's next run. What fails is stored as a failed create or start; no caller hears of
+        it."""
         if self.node.closing or not await self.node.surely(container_id, lifecycle.Again(None)):
             return
         try:

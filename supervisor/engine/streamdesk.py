@@ -26,7 +26,7 @@ class StreamDesk:
         self._orders = orders
 
     async def attach(self, id: str, exec_id: str, wanted: WantedStreams) -> AttachSession:
-        """To be entered. WrongState when it has ended."""
+        """Return the attachment as a context manager. Raises WrongState when the container has ended."""
         return AttachSession(await self._target(id, exec_id), wanted)
 
     async def resize(self, id: str, exec_id: str, size: Winsize) -> None:
@@ -50,7 +50,7 @@ class StreamDesk:
             await line.reopen_log()
 
     async def counters(self, container: Container) -> Counters | None:
-        """None when there is no run, or its shim does not tell at once."""
+        """Return the counters of its streams; None when there is no run, or its shim does not answer at once."""
         if container.phase not in LIVE:
             return None
         return await control.counters_of(path_of(self._state, container.id, container.run))

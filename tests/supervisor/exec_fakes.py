@@ -21,8 +21,8 @@ WEB = Spec(name="web")
 
 
 class FakeExecManager:
-    """ExecManagers, of one family. `fails` and `gates` as those of FakeManager; `on_connect` and `on_signal` may tell
-    of an end."""
+    """ExecManagers, of one family. `fails` and `gates` as those of FakeManager; `on_connect` and `on_signal` may
+    report an end."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -121,7 +121,7 @@ class ExecWorld:
         return list((await self.w.store.load_execs())[0])
 
     async def log(self) -> list[tuple[str, str]]:
-        """What was told, and of which exec."""
+        """The types of the events so far, each with its exec."""
         return [(event.type, event.exec_id) for event in await self.w.store.events_after(0, 1000)]
 
 

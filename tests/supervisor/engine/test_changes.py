@@ -29,11 +29,11 @@ def test_a_waiter_gets_the_container_as_it_was_when_the_test_first_held() -> Non
         waiting = asyncio.create_task(changes.until("c1", RUNNING, is_exited))
         await asyncio.sleep(0)
         assert len(changes) == 1
-        changes.tell("c1", RUNNING)
-        changes.tell("c2", EXITED)
+        changes.notify("c1", RUNNING)
+        changes.notify("c2", EXITED)
         assert not waiting.done()
-        changes.tell("c1", EXITED)
-        changes.tell("c1", RUNNING)
+        changes.notify("c1", EXITED)
+        changes.notify("c1", RUNNING)
         assert await waiting is EXITED
         assert len(changes) == 0
 
@@ -45,7 +45,7 @@ def test_a_removal_is_told_as_nothing() -> None:
         changes = Changes()
         waiting = asyncio.create_task(changes.until("c1", RUNNING, lambda c: c is None))
         await asyncio.sleep(0)
-        changes.tell("c1", None)
+        changes.notify("c1", None)
         assert await waiting is None
 
     asyncio.run(main())
@@ -61,7 +61,7 @@ def test_cancelled_waiters_leave_nothing_and_disturb_nobody() -> None:
             await waiting[1]
         assert len(changes) == 2
         waiting[0].cancel()
-        changes.tell("c1", EXITED)  # in the same turn as a cancellation
+        changes.notify("c1", EXITED)  # in the same turn as a cancellation
         assert (await asyncio.gather(*waiting, return_exceptions=True))[2] is EXITED
         assert len(changes) == 0
 
@@ -81,12 +81,12 @@ def test_a_waiter_that_comes_while_others_are_woken_is_kept() -> None:
 
         waiting = [asyncio.create_task(twice()) for _ in range(2)]
         await asyncio.sleep(0)
-        changes.tell("c1", EXITED)
-        changes.tell("c1", EXITED)  # told twice before anybody has run
+        changes.notify("c1", EXITED)
+        changes.notify("c1", EXITED)  # notified twice before anybody has run
         await woken.acquire()
         await woken.acquire()
         assert len(changes) == 2
-        changes.tell("c1", None)
+        changes.notify("c1", None)
         await asyncio.gather(*waiting)
         assert len(changes) == 0
 
@@ -109,7 +109,7 @@ def test_ten_thousand_waiters_on_other_containers_are_not_asked() -> None:
         await asyncio.sleep(0)
         assert len(changes) == 10_000
         asked.clear()
-        changes.tell("c77", EXITED)
+        changes.notify("c77", EXITED)
         assert asked == ["c77"]
         assert await waiting[77] is EXITED
         for task in waiting:

@@ -220,8 +220,8 @@ async def test_the_ends_of_execs_come_before_their_containers_in_the_log(tmp_pat
         x.ends(one.key, Signaled(9))
         x.ends(two.key, Signaled(9))
         await until(lambda: x.container.phase is Phase.EXITED, "the container's end")
-        told = [exec_id for kind, exec_id in await x.log() if kind == "exit"]
-        assert told == [one.key.exec_id, two.key.exec_id, ""]
+        ended = [exec_id for kind, exec_id in await x.log() if kind == "exit"]
+        assert ended == [one.key.exec_id, two.key.exec_id, ""]
         exit = await x.execs.wait(one)
         assert (exit.reason, exit.by) == (Reason.KILL, CONTAINER_EXIT)
         await settled(x)

@@ -1,4 +1,4 @@
-"""Execs after a daemon start: found again, or told as what became of them."""
+"""Execs after a daemon start: found again, or reported as what became of them."""
 
 import asyncio
 import contextlib
@@ -57,8 +57,8 @@ async def test_an_exec_that_was_being_made_when_the_host_went_down_is_unknown(tm
     async with again(tmp_path, boot="new") as x:
         await looked_up(x)
         await settled(x)
-        told = [exit.status for exit in await all_exits(x.w.store) if exit.key.exec_id]
-        assert told == [Unknown("host-rebooted")]
+        found = [exit.status for exit in await all_exits(x.w.store) if exit.key.exec_id]
+        assert found == [Unknown("host-rebooted")]
         assert "begun" not in x.manager.names()
 
 

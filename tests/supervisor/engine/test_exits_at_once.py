@@ -58,12 +58,12 @@ POLICIES = ("no", "always", "on-failure:2", "unless-stopped")
 def cases() -> Iterator[tuple[Container, lifecycle.Ended]]:
     """Each end that the step knows, of a container that runs or is paused."""
     kills, marks = ((0, 0), (2, 0), (2, 2)), product((False, True), repeat=3)
-    for number, (status, asked, policy, (seen, told), (removes, unseen, rebooted)) in enumerate(
+    for number, (status, asked, policy, (seen, reported), (removes, unseen, rebooted)) in enumerate(
         product(STATUSES, ASKED, POLICIES, kills, marks)
     ):
         phase = (Phase.RUNNING, Phase.PAUSED)[number % 2]
         c = happenings.container(phase, policy=policy, auto_remove=removes, run=1 + number % 3)
-        c = replace(c, id=f"c{number}", spec=replace(c.spec, name=f"n{number}"), asked=asked, oom_told=told)
+        c = replace(c, id=f"c{number}", spec=replace(c.spec, name=f"n{number}"), asked=asked, oom_told=reported)
         c = replace(c, start_unseen=unseen, stopped_by_user=asked is happenings.STOP, exit=exit_before(c))
         report = Report(status, Source.RECORD, happenings.INIT, 99 * happenings.SECOND, seen, began=not unseen)
         yield c, lifecycle.Ended(report, 64 << 20, rebooted, left_behind=number % 2)
@@ -89,17 +89,17 @@ async def long_way(store: Store, steps: list[tuple[Container, lifecycle.Step]]) 
 
 
 async def short_way(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
-    tell(store, steps)
+    put(store, steps)
     await store.take_over_ends()
 
 
 async def short_way_and_a_crash(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
     """Only the ring has them when the next store opens it."""
-    tell(store, steps)
+    put(store, steps)
     store._ring_ends._ends.clear()  # what a crash leaves of them
 
 
-def tell(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
+def put(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
     for first in range(0, len(steps), ENDS_TOGETHER):
         some = steps[first : first + ENDS_TOGETHER]
         ends = [(before, step.container, step.exits[0], step.events) for before, step in some if step.container]
@@ -139,7 +139,7 @@ def test_what_is_stored_and_answered_is_the_same_byte_for_byte(tmp_path: Path) -
 # -- which way an end takes
 
 
-def told(w: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def counted_writes(w: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many ends each write to the ring had."""
     found: list[int] = []
     write = w.store.write_ends
@@ -157,7 +157,7 @@ async def test_ends_of_one_turn_are_one_write_and_each_is_shown_before_the_datab
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path) as w:
-        writes = told(w, monkeypatch)
+        writes = counted_writes(w, monkeypatch)
         ids = await asyncio.gather(*(w.running(Spec(name=f"c{n}")) for n in range(ENDS_TOGETHER + 5)))
         waits = [asyncio.create_task(w.node.containers.until(id, is_ended, LIMIT_SECONDS, "its exit")) for id in ids]
         await asyncio.sleep(0)
@@ -232,7 +232,7 @@ async def test_an_end_that_is_not_ordinary_takes_the_long_way(
 @in_loop
 async def test_only_a_record_is_ordinary(tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     async with world(tmp_path) as w:
-        writes = told(w, monkeypatch)
+        writes = counted_writes(w, monkeypatch)
         id = await w.running(WEB)
         w.manager.ends(id, status=Exited(7), source=source)
         await until(lambda: w.node.containers[id].phase is Phase.EXITED)
@@ -244,7 +244,7 @@ async def test_an_end_in_the_middle_of_a_step_is_stored_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path) as w:
-        writes = told(w, monkeypatch)
+        writes = counted_writes(w, monkeypatch)
         id = await w.running(WEB)
         with w.store.slow():
             asked = asyncio.create_task(w.node.apply(id, lifecycle.EndAsked(happenings.STOP), patient=True))

@@ -252,7 +252,7 @@ def test_an_overflow_is_a_look_at_everything(tmp_path: Path) -> None:
         await t.settled()
         async with alive() as init:
             Handmade(t.state, "hidden").made(init).started()
-            t.inotify.close()  # nobody tells of it
+            t.inotify.close()  # nobody reports it
             t.foundlings._changed(Overflow())
             await until(lambda: "hidden" in t.node.containers, "adoption")
 
@@ -349,7 +349,7 @@ def test_an_end_that_was_told_and_removed_is_not_told_again(tmp_path: Path) -> N
         (row,) = await t.world.store.exits(id="box")
         left = await t.foundlings.look_at_all()
         assert t.node.containers == {} and await t.world.store.exits(id="box") == [row]
-        # The make-believe manager told another init's end: as the ledger sees it, a stranger has taken the id.
+        # The make-believe manager reported another init's end: as the ledger sees it, a stranger has taken the id.
         assert left == [] and "the ledger has an exit of run 1 of box already" in t.refusals()[0]
 
     with_foundlings(tmp_path, test)

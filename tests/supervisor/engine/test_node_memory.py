@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("hasty")
 WEB = Spec(name="web", memory_bytes=64 << 20)
 
 
-async def told(w: World) -> list[str]:
+async def reported(w: World) -> list[str]:
     """The counts of all oom events."""
     return [_kills(event) for event in await w.store.events_after(0, 1000) if event.type == "oom"]
 
@@ -31,7 +31,7 @@ async def test_a_count_is_stored_and_told_once_however_often_it_is_seen(tmp_path
         for kills in (1, 1, 1, 3, 2, 3):
             w.manager.kills_for_memory(id, kills)
             await w.node.background.settled()
-        assert await told(w) == ["1", "3"]
+        assert await reported(w) == ["1", "3"]
         w.manager.kills_for_memory(id, 4, run=2)  # a run there is not
         w.manager.kills_for_memory("nobody", 1)
         await w.node.background.settled()
@@ -39,7 +39,7 @@ async def test_a_count_is_stored_and_told_once_however_often_it_is_seen(tmp_path
         await until(lambda: w.node.containers[id].phase is Phase.EXITED)
         w.manager.kills_for_memory(id, 5)  # too late
         await w.node.background.settled()
-        assert await told(w) == ["1", "3"]
+        assert await reported(w) == ["1", "3"]
         (exit_,) = await w.store.exits()
         assert (exit_.oom.kills, exit_.oom.init, exit_.oom.limit_bytes) == (3, False, 64 << 20)
 
@@ -51,7 +51,7 @@ async def test_many_at_once_are_told_in_a_growing_order(tmp_path: Path) -> None:
         for kills in (2, 5, 5, 3, 9):
             w.manager.kills_for_memory(id, kills)
         await w.node.background.settled()
-        counts = list(map(int, await told(w)))
+        counts = list(map(int, await reported(w)))
         assert counts == sorted(set(counts)) and counts[-1] == 9
 
 
@@ -62,10 +62,10 @@ async def test_what_the_store_refuses_is_not_told_and_comes_with_the_next_round_
         w.store.refusals = 1
         w.manager.kills_for_memory(id, 1)
         await w.node.background.settled()
-        assert await told(w) == [] and w.node.containers[id].oom_told == 0
+        assert await reported(w) == [] and w.node.containers[id].oom_told == 0
         w.manager.kills_for_memory(id, 1)
         await w.node.background.settled()
-        assert await told(w) == ["1"]
+        assert await reported(w) == ["1"]
 
 
 @in_loop
@@ -79,7 +79,7 @@ async def test_the_next_daemon_does_not_tell_it_again(tmp_path: Path) -> None:
         w.node.containers[id] = container
         w.manager.kills_for_memory(id, 1)
         await w.node.background.settled()
-        assert await told(w) == ["1"]
+        assert await reported(w) == ["1"]
 
 
 @pytest.mark.parametrize(("own", "of_pod", "limit"), [(0, 0, 0), (5, 0, 5), (0, 7, 7), (5, 7, 5), (9, 7, 7), (7, 7, 7)])

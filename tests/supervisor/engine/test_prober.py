@@ -92,11 +92,11 @@ class Rig:
         self.probes.answers += answers
         await until(lambda: self.probes.begun >= begun and self.probes.under_way, "the next probe")
 
-    async def told(self) -> list[tuple[str, str]]:
+    async def reported(self) -> list[tuple[str, str]]:
         """health_status events: the status and the streak."""
         events: list[Event] = list(await self.world.store.events_after(0, 1000))
-        told = [dict(event.attributes) for event in events if event.type == "health_status"]
-        return [(each["health"], each["failing_streak"]) for each in told]
+        changes = [dict(event.attributes) for event in events if event.type == "health_status"]
+        return [(each["health"], each["failing_streak"]) for each in changes]
 
 
 @asynccontextmanager
@@ -122,7 +122,7 @@ async def test_a_status_is_told_when_it_becomes_another_and_shown_with_its_resul
         await until(lambda: r.status(id) is HealthStatus.UNHEALTHY)
         await r.answered(GOOD)
         await until(lambda: r.status(id) is HealthStatus.HEALTHY)
-        assert await r.told() == [("healthy", "0"), ("unhealthy", "2"), ("healthy", "0")]
+        assert await r.reported() == [("healthy", "0"), ("unhealthy", "2"), ("healthy", "0")]
         seen = r.prober.seen(id)
         assert seen is not None and seen.failing_streak == 0
         assert seen.log == (GOOD, BAD, BAD, BAD, GOOD)
@@ -171,7 +171,7 @@ async def test_the_next_run_begins_with_a_health_of_its_own(tmp_path: Path) -> N
         seen = r.prober.seen(id)
         assert seen is not None and seen.log == (GOOD,)
         await until(lambda: r.status(id) is HealthStatus.HEALTHY)
-        assert await r.told() == [("unhealthy", "1"), ("healthy", "0")]
+        assert await r.reported() == [("unhealthy", "1"), ("healthy", "0")]
 
 
 @in_loop
@@ -181,7 +181,7 @@ async def test_an_end_that_does_not_work_is_tried_again_after_the_next_failure(t
         r.refusing += [RuntimeFailed("stuck")]
         r.probes.answers += [BAD, BAD]
         await until(lambda: r.phase(id) is Phase.EXITED)
-        assert len(r.ends) == 2 and await r.told() == [("unhealthy", "1")]
+        assert len(r.ends) == 2 and await r.reported() == [("unhealthy", "1")]
 
 
 @in_loop
@@ -253,7 +253,7 @@ async def test_what_the_end_of_a_container_has_taken_along_is_no_failure_of_its_
         r.world.node.pending.discard(key)
         seen = r.prober.seen(id)
         assert seen is not None and (seen.log, seen.failing_streak) == ((), 0)
-        assert await r.told() == []
+        assert await r.reported() == []
 
 
 @pytest.mark.parametrize("error", [WrongState("paused"), StoreFailed("full"), OSError(24, "fds"), ValueError("a bug")])
@@ -266,7 +266,7 @@ def test_a_probe_that_cannot_be_run_for_no_fault_of_the_container_does_not_count
             id = await r.running(retries=1)
             await r.answered(error, GOOD)
             await until(lambda: r.status(id) is HealthStatus.HEALTHY)
-            assert await r.told() == [("healthy", "0")]
+            assert await r.reported() == [("healthy", "0")]
 
     run()
 
@@ -282,7 +282,7 @@ async def test_a_status_that_could_not_be_stored_is_told_after_the_next_probe(tm
         assert r.status(id) is HealthStatus.STARTING
         await r.answered(GOOD)
         await until(lambda: r.status(id) is HealthStatus.HEALTHY)
-        assert await r.told() == [("healthy", "0")]
+        assert await r.reported() == [("healthy", "0")]
 
 
 @in_loop
@@ -302,5 +302,5 @@ async def test_a_daemon_that_finds_it_running_goes_on_without_telling_what_was_t
         prober.changed(found)
         again.answers += [GOOD, BAD]
         await until(lambda: r.status(id) is HealthStatus.UNHEALTHY)
-        assert await r.told() == [("healthy", "0"), ("unhealthy", "1")]
+        assert await r.reported() == [("healthy", "0"), ("unhealthy", "1")]
         prober.close()

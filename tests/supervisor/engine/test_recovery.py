@@ -54,7 +54,7 @@ def test_what_lives_goes_on(tmp_path: Path, phase: Phase) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "frozen", "phase", "told"),
+    ("stored", "frozen", "phase", "events"),
     [
         (Phase.RUNNING, True, Phase.PAUSED, ["pause"]),
         (Phase.PAUSED, False, Phase.RUNNING, ["resume"]),
@@ -63,13 +63,13 @@ def test_what_lives_goes_on(tmp_path: Path, phase: Phase) -> None:
     ],
 )
 def test_a_pause_or_resume_that_was_done_and_not_stored_is_made_up_for(
-    tmp_path: Path, stored: Phase, frozen: bool, phase: Phase, told: list[str]
+    tmp_path: Path, stored: Phase, frozen: bool, phase: Phase, events: list[str]
 ) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:
             w.manager.frozen["c1"] = frozen
             await recovered(w, container(stored))
-            assert (w.node.containers["c1"].phase, await w.event_types()) == (phase, told)
+            assert (w.node.containers["c1"].phase, await w.event_types()) == (phase, events)
             (row,) = await w.store.load()
             assert row.phase is phase
 
@@ -101,15 +101,15 @@ def test_what_was_made_to_be_started_again_is_started(tmp_path: Path, run: int, 
 def test_whoever_follows_changes_is_told_once_a_container_has_been_looked_up(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:
-            told: list[tuple[str, bool]] = []
+            seen: list[tuple[str, bool]] = []
 
             class Listener(Participant):
                 def changed(self, container: Container) -> None:
-                    told.append((container.id, container.id in w.node.containers.recovering))
+                    seen.append((container.id, container.id in w.node.containers.recovering))
 
             w.join(Listener())
             await recovered(w, container())
-            assert told == [("c1", False)]
+            assert seen == [("c1", False)]
 
     asyncio.run(main())
 

@@ -25,35 +25,35 @@ class Commits:
 
 @pytest.fixture
 def heard(hasty: None) -> tuple[Storing, list[bool]]:
-    told = list[bool]()
-    return Storing(told.append), told
+    reports = list[bool]()
+    return Storing(reports.append), reports
 
 
 @in_loop
 async def test_a_refused_commit_is_tried_until_it_works_and_health_hears_of_both(
     heard: tuple[Storing, list[bool]],
 ) -> None:
-    storing, told = heard
+    storing, reports = heard
     await storing.surely("a", Commits(StoreFailed("full"), StoreFailed("full")))
-    assert told == [False, True]
+    assert reports == [False, True]
 
 
 @in_loop
 async def test_another_error_is_the_callers_and_ends_the_refusal(heard: tuple[Storing, list[bool]]) -> None:
-    storing, told = heard
+    storing, reports = heard
     with pytest.raises(NameTaken):
         await storing.surely("a", Commits(StoreFailed("full"), NameTaken("taken")))
-    assert told == [False, True]
+    assert reports == [False, True]
 
 
 @in_loop
 async def test_health_is_well_again_only_when_nobody_is_refused(heard: tuple[Storing, list[bool]]) -> None:
-    storing, told = heard
+    storing, reports = heard
     await asyncio.gather(
         storing.surely("a", Commits(StoreFailed("full"))),
         storing.surely("b", Commits(*[StoreFailed("full")] * 3)),
     )
-    assert told == [False, True]
+    assert reports == [False, True]
 
 
 @in_loop
@@ -61,18 +61,18 @@ async def test_a_commit_that_takes_long_is_waited_for_and_not_begun_again_and_he
     heard: tuple[Storing, list[bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SLOW_SECONDS", 0.01)
-    (storing, told), disk, begun = heard, asyncio.Event(), list[str]()
+    (storing, reports), disk, begun = heard, asyncio.Event(), list[str]()
 
     async def commit() -> None:
         begun.append("a")
         await disk.wait()
 
     stored = asyncio.ensure_future(storing.surely("a", commit))
-    await until(lambda: told, "the word of health")
-    assert told == [False]
+    await until(lambda: reports, "the word of health")
+    assert reports == [False]
     disk.set()
     await stored
-    assert (begun, told) == (["a"], [False, True])
+    assert (begun, reports) == (["a"], [False, True])
 
 
 @in_loop
