@@ -90,7 +90,7 @@ class Observer:
         self._numbering = asyncio.Lock()
         self._background = Background()
         self._polling: asyncio.Task[None] | None = None
-        self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._outlived, touching=False)
+        self._oom = OomWatch(watcher, changes, lives=self._lives, report=self._outlived, touching=False)
         self._watches = watches
         self.owns = owns
         self._second_witness = second_witness or _nothing_to_add

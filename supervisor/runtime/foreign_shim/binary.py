@@ -71,7 +71,7 @@ class Era(Enum):
 
     ANY = "options"  # or nothing
     BOOTSTRAP = "a message around them"
-    UNTOLD = "whatever works"
+    UNKNOWN = "whatever works"
 
 
 def program_name(runtime: str) -> str:
@@ -102,7 +102,7 @@ def era_of(version_text: str) -> Era:
     """Judge by the output of `-v`. Only shims built on containerd's own framework print its version in this form."""
     found = _VERSION.search(version_text)
     if found is None:
-        return Era.UNTOLD
+        return Era.UNKNOWN
     return Era.BOOTSTRAP if (int(found[1]), int(found[2])) >= FIRST_BOOTSTRAP else Era.ANY
 
 

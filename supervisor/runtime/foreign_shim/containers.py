@@ -289,8 +289,8 @@ class ShimV2Containers:
 
     def is_ending(self, container: Container) -> bool:
         watched = self._hub.watching.get(RunKey(container.id, container.run))
-        told = watched is None or watched.over or watched.reported or watched.wait is not None
-        return told or container.init is None or procfs.is_ending(container.init)
+        has_ended = watched is None or watched.over or watched.reported or watched.wait is not None
+        return has_ended or container.init is None or procfs.is_ending(container.init)
 
     # -- a run is found again
 

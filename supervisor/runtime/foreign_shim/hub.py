@@ -78,7 +78,7 @@ class Hub:
         self.watching = ShimWatching(self._ended, self.oom_kills, zombie=zombie, kernel=kernel, executions=executions)
         self._runs: dict[str, Run] = {}
         self._listener: RunListener | None = None
-        self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
+        self._oom = OomWatch(watcher, changes, lives=self._lives, report=self._killed_for_memory)
         self._events = forwarding.Forwarding(self._happened)
 
     def listen(self, listener: RunListener) -> None:
@@ -136,10 +136,10 @@ class Hub:
     def _check_seconds(self) -> float:
         return self.place.limits().reconcile_seconds
 
-    def watch_memory(self, run: Run, told: int) -> None:
-        """Watch the run's cgroup, which exists now. `told`: memory kills of this run that are already in the event
+    def watch_memory(self, run: Run, logged: int) -> None:
+        """Watch the run's cgroup, which exists now. `logged`: memory kills of this run that are already in the event
         log."""
-        self._oom.begin(run.key, run.cgroup, told)
+        self._oom.begin(run.key, run.cgroup, logged)
 
     async def end(self, key: RunKey) -> None:
         """Close what this process holds of the run."""

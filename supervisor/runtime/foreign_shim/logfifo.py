@@ -60,7 +60,7 @@ class LogFifo:
         path = f"{bundle}/{NAME}"
         self._id = id
         self._lines = Lines()
-        self._told = self._untold = 0
+        self._logged = self._passed_over = 0
         self._window: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         try:
@@ -91,20 +91,20 @@ class LogFifo:
         except BlockingIOError:
             return
         for line in self._lines.feed(data):
-            self._tell(line)
+            self._log(line)
 
-    def _tell(self, line: bytes) -> None:
+    def _log(self, line: bytes) -> None:
         if self._window is None:
             self._window = self._loop.call_later(WINDOW_SECONDS, self._next_window)
-        if self._told >= MOST_LINES:
-            self._untold += 1
+        if self._logged >= MOST_LINES:
+            self._passed_over += 1
             return
-        self._told += 1
-        tell = log.warning if _LOUD.search(line) else log.debug
-        tell("a shim says", id=self._id, line=line.decode(errors="replace").strip())
+        self._logged += 1
+        write = log.warning if _LOUD.search(line) else log.debug
+        write("a shim says", id=self._id, line=line.decode(errors="replace").strip())
 
     def _next_window(self) -> None:
-        if self._untold:
-            log.warning("a shim logs more than is shown", id=self._id, lines=self._untold)
-        self._told = self._untold = 0
+        if self._passed_over:
+            log.warning("a shim logs more than is shown", id=self._id, lines=self._passed_over)
+        self._logged = self._passed_over = 0
         self._window = None

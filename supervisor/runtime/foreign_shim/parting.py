@@ -35,9 +35,9 @@ async def part(hub: Hub, run: Run, container: Container, init: Process | None) -
             log.warning("a shim does not let its task go", container=container.id, why=str(error))
         # It may have another address than the one that it printed and exitd cannot reach.
         looks = hub.place.programs
-        is_told = isinstance(error, Unsupported) and await strays.end_stray(run.bundle, container.id, looks)
+        was_asked = isinstance(error, Unsupported) and await strays.end_stray(run.bundle, container.id, looks)
         if hub.is_lone(run):
-            await hub.end_shim(run, GONE_SECONDS if is_told else 0)
+            await hub.end_shim(run, GONE_SECONDS if was_asked else 0)
     deletion = await hub.delete(run.path, container.id, run.peer.contact.program)
     if init is not None and run.peer.is_plain:
         await strays.ended(init, GONE_SECONDS)

@@ -59,7 +59,7 @@ async def start(shim: Shim, bundle: str, options: bytes, looks: Aside, *, second
     async with _limit(seconds, f"{shim.binary} start"):
         era = await era_at(shim, looks)
         said = await _start(shim, bundle, start_input(shim, era, options))
-        if said.code != 0 and era is Era.UNTOLD:
+        if said.code != 0 and era is Era.UNKNOWN:
             again = await _start(shim, bundle, start_input(shim, Era.BOOTSTRAP, options))
             said = again if again.code == 0 else said
     if said.code != 0:
@@ -77,14 +77,14 @@ async def delete(shim: Shim, bundle: str, *, seconds: float = DELETE_SECONDS) ->
     async with _limit(seconds, f"{shim.binary} delete"):
         said = await _run(_Program(words, variables, bundle, apart=True))
     if said.code != 0:
-        told = shown(said.err) or shown(said.out)
-        raise ShimFailed(f"{shim.binary} delete of {shim.id} has failed ({_ended(said)}): {told}")
+        output = shown(said.err) or shown(said.out)
+        raise ShimFailed(f"{shim.binary} delete of {shim.id} has failed ({_ended(said)}): {output}")
     deleted = read_delete_output(said.out)
     if deleted is None:
-        told = shown(said.err) or shown(said.out)
-        log.warning("a shim's delete reports no end", id=shim.id, binary=shim.binary, how=_ended(said), told=told)
+        output = shown(said.err) or shown(said.out)
+        log.warning("a shim's delete reports no end", id=shim.id, binary=shim.binary, how=_ended(said), output=output)
     elif said.err:
-        log.debug("a shim's delete has said more", id=shim.id, binary=shim.binary, told=shown(said.err))
+        log.debug("a shim's delete has said more", id=shim.id, binary=shim.binary, output=shown(said.err))
     return deleted
 
 
@@ -100,10 +100,10 @@ async def era_at(shim: Shim, looks: Aside) -> Era:
         try:
             async with asyncio.timeout(ERA_SECONDS):
                 said = await _run(_Program([shim.binary, "-v"], environment(shim, os.environ), "/"))
-            _eras[key] = era_of(said.out.decode(errors="replace")) if said.code == 0 else Era.UNTOLD
+            _eras[key] = era_of(said.out.decode(errors="replace")) if said.code == 0 else Era.UNKNOWN
         except TimeoutError:
             log.warning("a shim does not report its version", binary=shim.binary, seconds=ERA_SECONDS)
-            _eras[key] = Era.UNTOLD
+            _eras[key] = Era.UNKNOWN
     return _eras[key]
 
 

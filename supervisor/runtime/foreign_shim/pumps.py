@@ -33,7 +33,7 @@ STDIN, STDOUT, STDERR = "stdin", "stdout", "stderr"  # the fifos; the core knows
 DRAIN_MS = 8_000  # from the end to the last output; foreign shims cut it off after 2 s, or 10 s
 LEAVES_SECONDS = DRAIN_MS / 1000 + 2
 EXEC_LEAVES_SECONDS = 2.0  # when an exec is deleted: clients that want its output have waited for it before
-TELL_SECONDS = 0.1  # between two attempts to report the end to a pump
+END_AGAIN_SECONDS = 0.1  # between two attempts to report the end to a pump
 
 log = structlog.get_logger(__name__)
 
@@ -163,7 +163,7 @@ class Pumps:
         Repeatable."""
         pump = self._pumps.get(key)
         if pump is None:  # an unwatched one gets a moment, and is then killed for the run's lock
-            await _told(self._path(key))
+            await _end(self._path(key))
             async with self._shims.locked(self._path(key)):
                 return await self._keeper.acknowledge(key.container, key.run, key.exec_id)
         self.end(key)
@@ -237,10 +237,10 @@ class Pumps:
         try:
             async with asyncio.timeout(LEAVES_SECONDS + (HOLD_MS / 1000 if pump.key.exec_id else 0)):
                 while not pump.over.is_set():
-                    if await _told(pump.directory.path):
+                    if await _end(pump.directory.path):
                         await pump.shim_gone.wait()
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(TELL_SECONDS):
+                        async with asyncio.timeout(END_AGAIN_SECONDS):
                             await pump.over.wait()
         except TimeoutError:
             log.warning("pump did not leave, killing it", container=pump.key.container, run=pump.key.run)
@@ -305,8 +305,8 @@ def _made(path: str, names: Fifos) -> Iterator[dict[int, int]]:
         yield seats
 
 
-async def _told(path: str) -> bool:
-    """Report the end. Return False if there is no pump at this moment, or it is too busy."""
+async def _end(path: str) -> bool:
+    """Have the streams ended. Return False if there is no pump at this moment, or it is too busy."""
     try:
         async with control.opened(path) as line:
             await line.end()

@@ -73,11 +73,11 @@ class Seen:
 def judge(seen: Seen) -> Report | Pending:
     """Return what the first witness that has observed the end says."""
     if seen.wait is not None:
-        return _told(seen, seen.wait, Source.SHIMV2_WAIT)
+        return _combined(seen, seen.wait, Source.SHIMV2_WAIT)
     if seen.event is not None:
         if seen.event_seconds < EVENT_PATIENCE_SECONDS and not seen.lost:
             return Pending(EVENT_PATIENCE_SECONDS - seen.event_seconds)
-        return _told(seen, seen.event, Source.SHIMV2_EVENT)
+        return _combined(seen, seen.event, Source.SHIMV2_EVENT)
     if seen.never_started:
         return _seen_ended(seen, Unknown(NEVER_STARTED), Source.NONE)
     if not seen.lost and not seen.forced:
@@ -112,7 +112,7 @@ def _report(seen: Seen, status: ExitStatus, source: Source, at_ns: int, *, at_is
     )
 
 
-def _told(seen: Seen, word: ShimWord, source: Source) -> Report:
+def _combined(seen: Seen, word: ShimWord, source: Source) -> Report:
     """Combine the shim's number with the kernel's status, which may contradict it."""
     status, at_ns = number_status(word.number, is_plain=seen.is_plain), word.at_ns or seen.now_ns
     if seen.kernel_status is not None:

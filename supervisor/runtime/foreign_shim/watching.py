@@ -75,18 +75,18 @@ class Watched:
 
 
 class ShimWatching:
-    """One per daemon; belongs to its event loop. `tell` is called once for each end."""
+    """One per daemon; belongs to its event loop. `report` is called once for each end."""
 
     def __init__(
         self,
-        tell: Callable[[RunKey, Report], None],
+        report: Callable[[RunKey, Report], None],
         oom_kills: Callable[[RunKey], int],
         *,
         zombie: bool,
         kernel: KernelWord,
         executions: Executions,
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._oom_kills = oom_kills
         self._zombie = zombie
         self._kernel = kernel
@@ -310,7 +310,7 @@ class ShimWatching:
                 watched.timer = loop.call_later(found.seconds, self._look_later, watched)
             return
         watched.reported = True
-        self._tell(watched.key, found)
+        self._report(watched.key, found)
 
     def _look_later(self, watched: Watched) -> None:
         watched.timer = None

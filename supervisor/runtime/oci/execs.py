@@ -334,5 +334,5 @@ def _blame(
     if status is None:
         return ShimFailed(f"the exitd-shim of an exec in {container.spec.name} died before it ran; try again")
     verb = f"{container.spec.runtime} exec"
-    told = runplan.blame_stage(verb, status, create_seconds)
-    return told or command.blame(wanted, runtime.last_error(status.text), verb)
+    failure = runplan.blame_stage(verb, status, create_seconds)
+    return failure or command.blame(wanted, runtime.last_error(status.text), verb)

@@ -39,7 +39,7 @@ class _Run:
     noted: int = 0  # kills counted elsewhere: no cgroup of this host counts those inside a virtual machine
     seen: int = 0  # the count when it last grew
     seen_at: float = 0.0  # loop time of that growth
-    told: int = 0
+    reported: int = 0
     timer: asyncio.TimerHandle | None = None
 
 
@@ -52,17 +52,17 @@ class OomWatch:
         changes: inotify.Inotify,
         *,
         lives: Callable[[RunKey], bool],
-        tell: Callable[[RunKey, int], None],
+        report: Callable[[RunKey, int], None],
         root: str = cgroups.ROOT,
         touching: bool = True,
     ) -> None:
-        """`lives` says whether the run's init is neither dead nor dying. `tell` gets the run's count so far; the same
+        """`lives` says whether the run's init is neither dead nor dying. `report` gets the run's count so far; the same
         count may be reported again. Not `touching`: nothing may be written in a cgroup, so that v1's cgroups are left
         to `look_at_all`."""
         self._monitor = watcher
         self._changes = changes
         self._lives = lives
-        self._tell = tell
+        self._report = report
         self._root = root
         self._touching = touching
         self._runs: dict[RunKey, _Run] = {}
@@ -133,7 +133,7 @@ class OomWatch:
     async def look_at_all(self) -> None:
         """Called by the reconcile loop. What was reported, but perhaps could not be stored, is reported again."""
         for number, run in enumerate(list(self._runs.values()), start=1):
-            run.told = 0
+            run.reported = 0
             self._look(run)
             if run.seen:
                 self._later(run, PATIENCE_SECONDS)
@@ -170,11 +170,11 @@ class OomWatch:
     def _due(self, run: _Run) -> None:
         """Report if init has outlived the count: a kill is counted before its victim gets the signal."""
         run.timer = None
-        if run.seen > run.told:
+        if run.seen > run.reported:
             left = run.seen_at + PATIENCE_SECONDS - asyncio.get_running_loop().time()
             if left > 0:
                 return self._later(run, left)
             if self._lives(run.key):
-                run.told = run.seen
-                self._tell(run.key, run.seen)
+                run.reported = run.seen
+                self._report(run.key, run.seen)
         self._look(run)

@@ -176,8 +176,8 @@ def blame(own: bundle.Bundle, container: Container, status: launch.Failed | None
     if status is None:
         return ShimFailed(f"exitd-shim of {container.id} died during create; try again")
     verb, words = f"{container.spec.runtime} create", runtime.last_error(status.text)
-    if told := blame_stage(verb, status, create_seconds):
-        return told
+    if failure := blame_stage(verb, status, create_seconds):
+        return failure
     return RuntimeFailed(f"{verb}: {words}") if own.command is None else command.blame(own.command, words)
 
 

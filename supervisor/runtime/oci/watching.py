@@ -53,7 +53,7 @@ class Watching:
         self.shims = Shims(watcher, keeper_line, self._move_shim)
         self._watches: dict[RunKey, Watch] = {}
         self._listener: RunListener | None = None
-        self._oom = OomWatch(watcher, changes, lives=self._lives, tell=self._killed_for_memory)
+        self._oom = OomWatch(watcher, changes, lives=self._lives, report=self._killed_for_memory)
         self._tasks: set[asyncio.Task[None]] = set()
         self._adoptions: dict[asyncio.Task[None], RunKey] = {}
         self._finding: asyncio.Task[None] | None = None

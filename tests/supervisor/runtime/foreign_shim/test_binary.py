@@ -182,7 +182,7 @@ def test_whatever_is_printed_is_an_address_or_a_named_error(printed: bytes) -> N
     [
         *(("1.6.20~ds1", Era.ANY), ("1.7.27", Era.ANY), ("v2.0.5", Era.ANY), ("2.2.9+unknown", Era.ANY)),
         *(("2.3.0", Era.BOOTSTRAP), ("v2.3.0-rc.1", Era.BOOTSTRAP), ("2.10.0", Era.BOOTSTRAP), ("3.0", Era.BOOTSTRAP)),
-        *(("", Era.UNTOLD), ("unknown", Era.UNTOLD)),
+        *(("", Era.UNKNOWN), ("unknown", Era.UNKNOWN)),
     ],
 )
 def test_a_shim_on_containerds_frame_tells_its_era_by_its_version(version: str, era: Era) -> None:
@@ -190,11 +190,11 @@ def test_a_shim_on_containerds_frame_tells_its_era_by_its_version(version: str, 
 
 
 def test_the_version_of_another_product_tells_nothing() -> None:
-    assert binary.era_of(KATA) is binary.era_of("") is binary.era_of("exitd 2.4.0\n") is Era.UNTOLD
+    assert binary.era_of(KATA) is binary.era_of("") is binary.era_of("exitd 2.4.0\n") is Era.UNKNOWN
 
 
 def test_an_older_shim_is_given_the_options_alone() -> None:
-    for era in (Era.ANY, Era.UNTOLD):
+    for era in (Era.ANY, Era.UNKNOWN):
         assert binary.start_input(SHIM, era, b"") == b""
         assert binary.start_input(SHIM, era, OPTIONS.SerializeToString()) == OPTIONS.SerializeToString()
 

@@ -22,7 +22,7 @@ def nothing_stays_open() -> Iterator[None]:
     assert open_now() == before
 
 
-def told(directory: pathlib.Path, *chunks: bytes) -> list[tuple[str, str]]:
+def logged(directory: pathlib.Path, *chunks: bytes) -> list[tuple[str, str]]:
     """Level and words of what a shim's writing has made of our log."""
 
     async def write() -> None:
@@ -42,28 +42,28 @@ def told(directory: pathlib.Path, *chunks: bytes) -> list[tuple[str, str]]:
 
 
 def test_a_fifo_is_made_that_a_shim_can_open_at_once(tmp_path: pathlib.Path) -> None:
-    assert told(tmp_path, b"hello\n") == [("debug", "hello")]
+    assert logged(tmp_path, b"hello\n") == [("debug", "hello")]
     mode = (tmp_path / "log").stat().st_mode
     assert stat.S_ISFIFO(mode) and stat.S_IMODE(mode) == 0o700
 
 
 def test_after_a_restart_it_is_opened_again(tmp_path: pathlib.Path) -> None:
-    told(tmp_path)
-    assert told(tmp_path, b"again\n") == [("debug", "again")]
+    logged(tmp_path)
+    assert logged(tmp_path, b"again\n") == [("debug", "again")]
 
 
 def test_what_goes_wrong_in_a_shim_is_told_louder(tmp_path: pathlib.Path) -> None:
     lines = b'time="now" level=warning msg=a\nlevel=info msg="error"\n{"level":"error","msg":"b"}\nlevel=fatal x\n'
-    assert [level for level, _ in told(tmp_path, lines)] == ["warning", "debug", "warning", "warning"]
+    assert [level for level, _ in logged(tmp_path, lines)] == ["warning", "debug", "warning", "warning"]
 
 
 def test_a_flood_is_told_in_part_and_counted(tmp_path: pathlib.Path) -> None:
-    found = told(tmp_path, *[b"x\n" * 1000] * 3)
+    found = logged(tmp_path, *[b"x\n" * 1000] * 3)
     assert found == [("debug", "x")] * MOST_LINES + [("warning", str(3000 - MOST_LINES))]
 
 
 def test_bytes_that_are_no_text_are_shown_as_such(tmp_path: pathlib.Path) -> None:
-    assert told(tmp_path, b"\xff\0\n") == [("debug", "�\0")]
+    assert logged(tmp_path, b"\xff\0\n") == [("debug", "�\0")]
 
 
 def test_what_is_no_directory_has_no_log(tmp_path: pathlib.Path) -> None:
@@ -79,7 +79,7 @@ def test_what_is_no_directory_has_no_log(tmp_path: pathlib.Path) -> None:
 
 def test_a_window_ends_and_another_one_begins(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logfifo, "WINDOW_SECONDS", 0.0)
-    assert len(told(tmp_path, b"a\n", b"b\n")) == 2
+    assert len(logged(tmp_path, b"a\n", b"b\n")) == 2
 
 
 @given(st.lists(st.binary(max_size=50) | st.integers(1, 3).map(lambda n: b"x" * (n * MOST_LINE_BYTES - 1)), max_size=8))

@@ -27,7 +27,7 @@ NOW_NS, AT_NS = 9_000, 5_000
 EXITED_43, KILLED = 43 << 8, 9
 
 
-def told(seen: Seen) -> Report:
+def judged(seen: Seen) -> Report:
     found = judge(seen)
     assert isinstance(found, Report)
     return found
@@ -56,50 +56,50 @@ def told(seen: Seen) -> Report:
 def test_the_answer_to_wait_is_believed_as_far_as_the_kernel_does_not_know_better(
     number: int, kernel_status: int | None, status: object, source: Source
 ) -> None:
-    report = told(Seen(INIT, wait=ShimWord(number, AT_NS), kernel_status=kernel_status, now_ns=NOW_NS, oom_kills=2))
+    report = judged(Seen(INIT, wait=ShimWord(number, AT_NS), kernel_status=kernel_status, now_ns=NOW_NS, oom_kills=2))
     assert report == Report(status, source, INIT, AT_NS, 2, counted=False)  # type: ignore[arg-type]
 
 
 def test_of_a_shim_that_never_makes_255_up_it_is_a_code() -> None:
-    assert told(Seen(INIT, wait=ShimWord(255, AT_NS), is_plain=True)).status == Exited(255)
-    assert told(Seen(INIT, wait=ShimWord(137, AT_NS), is_plain=True)).status == Unknown(NUMBER_ONLY, 137)
+    assert judged(Seen(INIT, wait=ShimWord(255, AT_NS), is_plain=True)).status == Exited(255)
+    assert judged(Seen(INIT, wait=ShimWord(137, AT_NS), is_plain=True)).status == Unknown(NUMBER_ONLY, 137)
 
 
 def test_an_event_waits_a_moment_for_the_answer_to_wait_and_then_counts() -> None:
     seen = Seen(INIT, event=ShimWord(43, AT_NS), event_seconds=0.25, now_ns=NOW_NS)
     assert judge(seen) == Pending(EVENT_PATIENCE_SECONDS - 0.25)
     late = Seen(INIT, event=ShimWord(43, AT_NS), event_seconds=EVENT_PATIENCE_SECONDS, now_ns=NOW_NS)
-    assert told(late) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS, counted=False)
+    assert judged(late) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS, counted=False)
 
 
 def test_an_event_that_a_lost_shim_sent_before_counts_at_once() -> None:
     seen = Seen(INIT, event=ShimWord(43, AT_NS), lost=True, deleted=Deletion(ShimWord(137, 1)), now_ns=NOW_NS)
-    assert told(seen) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS, counted=False)
+    assert judged(seen) == Report(Exited(43), Source.SHIMV2_EVENT, INIT, AT_NS, counted=False)
 
 
 def test_what_the_delete_binary_says_proves_nothing() -> None:
     lost = Seen(INIT, lost=True, deleted=Deletion(ShimWord(137, AT_NS)), now_ns=NOW_NS)
-    assert told(lost) == Report(
+    assert judged(lost) == Report(
         Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE, INIT, NOW_NS, at_is_found=True, counted=False
     )
-    nothing = told(Seen(INIT, lost=True, now_ns=NOW_NS))
+    nothing = judged(Seen(INIT, lost=True, now_ns=NOW_NS))
     assert nothing == Report(Unknown(SHIM_LOST), Source.NONE, INIT, NOW_NS, at_is_found=True, counted=False)
 
 
 def test_a_delete_that_has_failed_is_not_called_a_delete() -> None:
     failed = Seen(INIT, lost=True, deleted=Deletion(failed=True), now_ns=NOW_NS)
-    assert told(failed) == Report(Unknown(UNDELETED), Source.NONE, INIT, NOW_NS, at_is_found=True, counted=False)
+    assert judged(failed) == Report(Unknown(UNDELETED), Source.NONE, INIT, NOW_NS, at_is_found=True, counted=False)
 
 
 def test_what_was_killed_past_a_silent_shim_has_the_kernels_word_or_none_yet() -> None:
     assert judge(Seen(INIT, forced=True)) == Pending()
     for is_zombie, source in ((True, Source.ZOMBIE), (False, Source.PIDFD)):
         seen = Seen(INIT, kernel_status=KILLED, ended_ns=7_000, forced=True, is_zombie=is_zombie, now_ns=NOW_NS)
-        assert told(seen) == Report(Signaled(9), source, INIT, 7_000, counted=False)
+        assert judged(seen) == Report(Signaled(9), source, INIT, 7_000, counted=False)
 
 
 def test_what_its_shim_says_was_never_started_has_no_number() -> None:
-    report = told(Seen(INIT, never_started=True, now_ns=NOW_NS))
+    report = judged(Seen(INIT, never_started=True, now_ns=NOW_NS))
     assert (report.status, report.source) == (Unknown(NEVER_STARTED), Source.NONE)
 
 
@@ -112,14 +112,14 @@ def test_where_nothing_was_executed_no_number_is_the_programs_whoever_gave_it() 
         (Source.SHIMV2_DELETE, Seen(INIT, lost=True, deleted=Deletion(ShimWord(137, AT_NS)), began=False)),
         (Source.NONE, Seen(INIT, lost=True, deleted=Deletion(failed=True), began=False)),
     ):
-        report = told(seen)
+        report = judged(seen)
         assert (report.status, report.source, report.began) == (Unknown(NEVER_STARTED), source, False)
-    assert told(Seen(INIT, wait=ShimWord(1, AT_NS), began=True)).status == Exited(1)
+    assert judged(Seen(INIT, wait=ShimWord(1, AT_NS), began=True)).status == Exited(1)
 
 
 def test_of_a_lost_shim_the_kernel_may_know_what_its_process_ended_with() -> None:
     seen = Seen(INIT, kernel_status=EXITED_43, lost=True, deleted=Deletion(ShimWord(137, AT_NS)), now_ns=NOW_NS)
-    assert told(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS, at_is_found=True, counted=False)
+    assert judged(seen) == Report(Exited(43), Source.PIDFD, INIT, NOW_NS, at_is_found=True, counted=False)
 
 
 @pytest.mark.parametrize("kernel_status", [None, EXITED_43])
@@ -128,7 +128,7 @@ def test_an_end_that_the_kernel_reported_is_dated_then_and_not_when_it_was_looke
     kernel_status: int | None, deleted: Deletion
 ) -> None:
     seen = Seen(INIT, kernel_status=kernel_status, lost=True, deleted=deleted, now_ns=NOW_NS, ended_ns=7_000)
-    report = told(seen)
+    report = judged(seen)
     assert (report.at_ns, report.at_is_found) == (7_000, False)
 
 

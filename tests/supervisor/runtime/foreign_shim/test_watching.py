@@ -1,4 +1,4 @@
-"""Ends as a scripted shim tells them: each told once, none made up, whatever the shim answers to Wait."""
+"""Ends as a scripted shim reports them: each reported once, none made up, whatever the shim answers to Wait."""
 
 import asyncio
 import os
@@ -61,8 +61,8 @@ class Script:
         return self.state_is
 
 
-class Told(dict[RunKey, Report]):
-    """What was told; a second word on one process is a failure."""
+class Reports(dict[RunKey, Report]):
+    """What was reported; a second word on one process is a failure."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,11 +82,11 @@ class Told(dict[RunKey, Report]):
 
 
 @contextmanager
-def looking(kills: int = 0) -> Iterator[tuple[ShimWatching, Told]]:
-    told = Told()
-    found = ShimWatching(told, lambda key: kills, zombie=True, kernel=BY_PIDFD, executions=Executions(BY_PIDFD))
+def looking(kills: int = 0) -> Iterator[tuple[ShimWatching, Reports]]:
+    reports = Reports()
+    found = ShimWatching(reports, lambda key: kills, zombie=True, kernel=BY_PIDFD, executions=Executions(BY_PIDFD))
     try:
-        yield found, told
+        yield found, reports
     finally:
         found.close()
 
@@ -133,49 +133,49 @@ def waiting(script: str) -> Iterator[Process]:
 
 @in_loop
 async def test_the_answer_to_wait_is_the_end() -> None:
-    with looking(kills=1) as (found, told):
+    with looking(kills=1) as (found, reports):
         begun(found, Script([ShimWord(43, AT_NS)]))
-        assert await told.one() == Report(Exited(43), Source.SHIMV2_WAIT, None, AT_NS, 1, counted=False)
+        assert await reports.one() == Report(Exited(43), Source.SHIMV2_WAIT, None, AT_NS, 1, counted=False)
 
 
 @in_loop
 async def test_an_answer_without_a_time_is_no_end_and_wait_is_asked_again() -> None:
-    with looking() as (found, told):
+    with looking() as (found, reports):
         script = Script([ShimWord(0, 0), ShimWord(0, 0), ShimWord(7, AT_NS)])
         begun(found, script)
-        assert (await told.one()).status == Exited(7)
+        assert (await reports.one()).status == Exited(7)
         assert script.asked == 3
 
 
 @in_loop
 async def test_a_lost_connection_is_no_end() -> None:
-    with looking() as (found, told):
+    with looking() as (found, reports):
         begun(found, Script([ShimLost("closed"), ShimLost("closed"), ShimWord(7, AT_NS)]))
-        assert (await told.one()).status == Exited(7)
+        assert (await reports.one()).status == Exited(7)
 
 
 @in_loop
 async def test_where_wait_fails_state_may_know() -> None:
-    with looking() as (found, told):
+    with looking() as (found, reports):
         begun(found, Script([ShimWord(0, 0)], ShimState("stopped", 42, 43, AT_NS)))
-        assert (await told.one()).status == Exited(43)
+        assert (await reports.one()).status == Exited(43)
 
 
 @in_loop
 async def test_a_shim_that_says_again_and_again_that_it_knows_no_such_process_is_believed_and_nothing_made_up() -> None:
-    with looking() as (found, told):
+    with looking() as (found, reports):
         script = Script([NoSuchContainer("gone")] * 5)
         begun(found, script)
-        report = await told.one()
+        report = await reports.one()
         assert (report.status, report.source, script.asked) == (Unknown(SHIM_LOST), Source.NONE, 3)
 
 
 @in_loop
 async def test_one_refusal_between_answers_is_forgotten() -> None:
-    with looking() as (found, told):
+    with looking() as (found, reports):
         no = RuntimeFailed("busy")
         begun(found, Script([no, no, ShimWord(0, 0), no, no, ShimWord(9, AT_NS)]))
-        assert (await told.one()).status == Exited(9)
+        assert (await reports.one()).status == Exited(9)
 
 
 @in_loop
@@ -183,54 +183,54 @@ async def test_an_event_counts_when_wait_stays_silent_and_a_second_one_is_no_new
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("supervisor.runtime.foreign_shim.verdict.EVENT_PATIENCE_SECONDS", 0.01)
-    with looking() as (found, told):
+    with looking() as (found, reports):
         begun(found, Script([]))
         found.event_came(KEY, ShimWord(43, AT_NS))
         found.event_came(KEY, ShimWord(255, AT_NS))
-        assert (await told.one()) == Report(Exited(43), Source.SHIMV2_EVENT, None, AT_NS, counted=False)
+        assert (await reports.one()) == Report(Exited(43), Source.SHIMV2_EVENT, None, AT_NS, counted=False)
         found.event_came(KEY, ShimWord(255, AT_NS))
-    assert len(told) == 1
+    assert len(reports) == 1
 
 
 @in_loop
 async def test_an_event_counts_whatever_pid_it_has_where_none_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.runtime.foreign_shim.verdict.EVENT_PATIENCE_SECONDS", 0.01)
-    with looking() as (found, told):
+    with looking() as (found, reports):
         begun(found, Script([]), init=Process(0, 0))
         found.event_came(KEY, ShimWord(43, AT_NS), 5_000_000)
-        assert (await told.one()).status == Exited(43)
+        assert (await reports.one()).status == Exited(43)
 
 
 @in_loop
 async def test_an_event_of_nobody_is_none() -> None:
-    with looking() as (found, told):
+    with looking() as (found, reports):
         found.event_came(KEY, ShimWord(43, AT_NS))
-    assert not told
+    assert not reports
 
 
 @in_loop
 async def test_the_kernel_says_which_kind_of_end_a_number_over_128_is() -> None:
-    with ended("sh", "-c", "kill -9 $$") as init, looking() as (found, told):
+    with ended("sh", "-c", "kill -9 $$") as init, looking() as (found, reports):
         begun(found, Script([ShimWord(137, AT_NS)]), init=init)
-        assert (await told.one()) == Report(Signaled(signal.SIGKILL), Source.SHIMV2_WAIT, init, AT_NS, counted=False)
+        assert (await reports.one()) == Report(Signaled(signal.SIGKILL), Source.SHIMV2_WAIT, init, AT_NS, counted=False)
 
 
 @in_loop
 async def test_a_made_up_number_gives_way_to_what_the_kernel_saw() -> None:
-    with ended("sh", "-c", "exit 43") as init, looking() as (found, told):
+    with ended("sh", "-c", "exit 43") as init, looking() as (found, reports):
         begun(found, Script([ShimWord(255, AT_NS)]), init=init)
-        assert (await told.one()) == Report(Exited(43), Source.PIDFD, init, AT_NS, counted=False)
+        assert (await reports.one()) == Report(Exited(43), Source.PIDFD, init, AT_NS, counted=False)
 
 
 @in_loop
 async def test_a_pid_that_several_containers_have_tells_nothing_of_one() -> None:
     other = RunKey("c2", 1)
-    with ended("sh", "-c", "exit 43") as init, looking() as (found, told):
+    with ended("sh", "-c", "exit 43") as init, looking() as (found, reports):
         begun(found, Script([]), key=other, init=init)
         begun(found, Script([ShimWord(255, AT_NS)]), init=init)
-        report = await told.one()
+        report = await reports.one()
         assert (report.status, report.source) == (Unknown("shim-255", 255), Source.SHIMV2_WAIT)
-        assert other not in told
+        assert other not in reports
 
 
 @in_loop
@@ -239,7 +239,7 @@ async def test_of_a_lost_shim_who_had_ended_before_has_his_code_and_the_rest_is_
         return Deletion(ShimWord(137, AT_NS))
 
     script = Script([])
-    with ended("sh", "-c", "exit 43") as init, looking(kills=2) as (found, told):
+    with ended("sh", "-c", "exit 43") as init, looking(kills=2) as (found, reports):
         begun(found, script, init=init)
         begun(found, script, key=EXEC)
         other = RunKey("c2", 1)
@@ -247,10 +247,10 @@ async def test_of_a_lost_shim_who_had_ended_before_has_his_code_and_the_rest_is_
         script.lost.set()
         peer: Any = script
         await found.lose(peer, delete)
-        assert (told[KEY].status, told[KEY].source) == (Exited(43), Source.PIDFD)
-        assert (told[EXEC].status, told[EXEC].source) == (Unknown(SHIM_LOST), Source.NONE)
-        assert (told[other].status, told[other].source) == (Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE)
-        assert {report.oom_kills for report in told.values()} == {2}
+        assert (reports[KEY].status, reports[KEY].source) == (Exited(43), Source.PIDFD)
+        assert (reports[EXEC].status, reports[EXEC].source) == (Unknown(SHIM_LOST), Source.NONE)
+        assert (reports[other].status, reports[other].source) == (Unknown(SHIM_LOST, 137), Source.SHIMV2_DELETE)
+        assert {report.oom_kills for report in reports.values()} == {2}
 
 
 @in_loop
@@ -260,7 +260,7 @@ async def test_an_end_is_dated_when_the_kernel_reported_it_and_else_said_to_be_f
 
     script, go = Script([]), tmp_path / "go"
     os.mkfifo(go)
-    with waiting(f"read x < {go}; exit 43") as init, ended("true") as dead, looking() as (found, told):
+    with waiting(f"read x < {go}; exit 43") as init, ended("true") as dead, looking() as (found, reports):
         watched = begun(found, script, init=init)
         begun(found, script, key=RunKey("c2", 1), init=dead)
         go.write_text("go\n")
@@ -268,18 +268,18 @@ async def test_an_end_is_dated_when_the_kernel_reported_it_and_else_said_to_be_f
         later_ns = time.time_ns()
         peer: Any = script
         await found.lose(peer, delete)
-        assert (told[KEY].status, told[KEY].at_is_found) == (Exited(43), False)
-        assert told[KEY].at_ns == watched.ended_ns <= later_ns
-        assert told[RunKey("c2", 1)].at_is_found
+        assert (reports[KEY].status, reports[KEY].at_is_found) == (Exited(43), False)
+        assert reports[KEY].at_ns == watched.ended_ns <= later_ns
+        assert reports[RunKey("c2", 1)].at_is_found
 
 
 @in_loop
 async def test_what_is_killed_past_its_shim_has_ended_by_the_kernels_word() -> None:
-    with waiting("exec sleep 1000") as init, looking() as (found, told):
+    with waiting("exec sleep 1000") as init, looking() as (found, reports):
         watched = begun(found, Script([]), init=init)
         assert found.force(watched, signal.SIGCONT) and not watched.forced
         assert found.force(watched, signal.SIGKILL)
-        report = await told.one()
+        report = await reports.one()
         assert (report.status, report.source, report.at_is_found) == (Signaled(9), Source.ZOMBIE, False)
 
 
@@ -298,28 +298,28 @@ async def test_a_failed_delete_leaves_no_number_and_is_named() -> None:
         return Deletion(failed=True)
 
     script = Script([])
-    with looking() as (found, told):
+    with looking() as (found, reports):
         begun(found, script)
         script.lost.set()
         peer: Any = script
         await found.lose(peer, delete)
-        assert (told[KEY].status, told[KEY].source) == (Unknown(UNDELETED), Source.NONE)
+        assert (reports[KEY].status, reports[KEY].source) == (Unknown(UNDELETED), Source.NONE)
 
 
 @in_loop
 async def test_closing_breaks_off_all_waits_and_leaves_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
     me = process_of(os.getpid())
-    with looking() as (found, told):
+    with looking() as (found, reports):
         watched = begun(found, Script([]), init=me)
         assert watched.init_fd >= 0
-    assert len(os.listdir("/proc/self/fd")) == before and not told
+    assert len(os.listdir("/proc/self/fd")) == before and not reports
 
 
 @in_loop
 async def test_a_process_without_room_for_its_pidfd_is_held_when_there_is_some() -> None:
-    with waiting("read line") as init, looking() as (found, told):
+    with waiting("read line") as init, looking() as (found, reports):
         with only(0):
             watched = begun(found, Script([]), init=init)
-        assert (watched.init, watched.init_fd, told) == (init, -1, {})
+        assert (watched.init, watched.init_fd, reports) == (init, -1, {})
         await until(lambda: watched.init_fd >= 0)

@@ -20,7 +20,7 @@ class Keeper:
         self._known[key] = process
 
     async def runs(self) -> list[fields.Message]:
-        return [_told(key, process) for key, process in self._known.items()]
+        return [_message(key, process) for key, process in self._known.items()]
 
     async def acknowledge(self, container: str, run: int, exec_id: str = "") -> None:
         self._known.pop(RunKey(container, run, exec_id), None)
@@ -29,7 +29,7 @@ class Keeper:
         """No end of it is journalled."""
 
 
-def _told(key: RunKey, process: Process) -> fields.Message:
+def _message(key: RunKey, process: Process) -> fields.Message:
     facts = [("init_pid", process.pid), ("init_started", process.started_ticks), ("doubtful", 0)]
     pairs = [*launch.key(key.container, key.run, key.exec_id), *facts]
     return fields.decode(fields.encode("exitd-run", pairs), "exitd-run")

@@ -1,4 +1,4 @@
-"""Memory kills are told while init lives: the kernel's own counter with v1, a made-up tree with v2."""
+"""Memory kills are reported while init lives: the kernel's own counter with v1, a made-up tree with v2."""
 
 import asyncio
 import contextlib
@@ -26,22 +26,22 @@ LIMIT_BYTES = 16 << 20
 
 
 class Bench:
-    """An OomWatch and what it has told. `dying` are the runs whose init is."""
+    """An OomWatch and what it has reported. `dying` are the runs whose init is."""
 
     def __init__(self, root: str) -> None:
         self.monitor, self.changes = Monitor(), Inotify()
         self.changes.start()
         self.dying: set[RunKey] = set()
         self.asked = 0
-        self.told: list[tuple[str, int]] = []
-        self.watch = OomWatch(self.monitor, self.changes, lives=self.lives, tell=self.tell, root=root)
+        self.reported: list[tuple[str, int]] = []
+        self.watch = OomWatch(self.monitor, self.changes, lives=self.lives, report=self.report, root=root)
 
     def lives(self, key: RunKey) -> bool:
         self.asked += 1
         return key not in self.dying
 
-    def tell(self, key: RunKey, kills: int) -> None:
-        self.told.append((key.container, kills))
+    def report(self, key: RunKey, kills: int) -> None:
+        self.reported.append((key.container, kills))
 
 
 @contextlib.asynccontextmanager
@@ -79,10 +79,10 @@ async def test_each_new_count_is_told_once_while_init_lives(v2: pathlib.Path) ->
     async with bench(v2) as b:
         b.watch.begin(KEY, PATH)
         counted(v2, 1)
-        await until(lambda: b.told == [("c1", 1)])
+        await until(lambda: b.reported == [("c1", 1)])
         counted(v2, 1)  # an event of the file that was no kill
         counted(v2, 3)
-        await until(lambda: b.told == [("c1", 1), ("c1", 3)])
+        await until(lambda: b.reported == [("c1", 1), ("c1", 3)])
 
 
 @in_loop
@@ -93,7 +93,7 @@ async def test_a_kill_that_init_does_not_outlive_is_left_to_its_end(v2: pathlib.
         counted(v2, 1)
         await until(lambda: b.asked)
         b.watch.end(KEY)
-        assert b.told == []
+        assert b.reported == []
 
 
 @in_loop
@@ -107,9 +107,9 @@ async def test_init_has_the_whole_patience_to_die_even_when_somebody_looks_in_be
             counted(v2, kills)
             began = loop.time()
             await b.watch.look_at_all()
-            before = len(b.told)
-            await until(lambda: len(b.told) > before)  # noqa: B023
-            assert b.told[-1] == ("c1", kills) and loop.time() - began >= oomwatch.PATIENCE_SECONDS
+            before = len(b.reported)
+            await until(lambda: len(b.reported) > before)  # noqa: B023
+            assert b.reported[-1] == ("c1", kills) and loop.time() - began >= oomwatch.PATIENCE_SECONDS
 
 
 @in_loop
@@ -117,7 +117,7 @@ async def test_what_happened_before_anybody_watched_is_told_too(v2: pathlib.Path
     counted(v2, 2)
     async with bench(v2) as b:
         b.watch.begin(KEY, PATH)
-        await until(lambda: b.told == [("c1", 2)])
+        await until(lambda: b.reported == [("c1", 2)])
 
 
 @in_loop
@@ -128,10 +128,10 @@ async def test_a_kill_that_no_cgroup_here_counts_is_told_like_the_others_and_cou
         b.watch.begin(KEY, PATH)
         b.watch.note(KEY)
         assert b.watch.seen(KEY) == 1
-        await until(lambda: b.told == [("c1", 1)])
+        await until(lambda: b.reported == [("c1", 1)])
         b.watch.begin(KEY, PATH, noted=1)
         b.watch.note(KEY)
-        await until(lambda: b.told[-1] == ("c1", 2))
+        await until(lambda: b.reported[-1] == ("c1", 2))
         b.watch.note(RunKey("nobody", 1))
 
 
@@ -142,15 +142,15 @@ async def test_a_change_that_got_lost_is_found_by_the_slow_loop_and_by_an_overfl
         b.changes._watches.clear()  # nothing wakes it any more
         counted(v2, 1)
         await b.watch.look_at_all()
-        await until(lambda: b.told == [("c1", 1)])
-        await b.watch.look_at_all()  # told again: perhaps it could not be stored
-        await until(lambda: b.told == [("c1", 1), ("c1", 1)])
+        await until(lambda: b.reported == [("c1", 1)])
+        await b.watch.look_at_all()  # reported again: perhaps it could not be stored
+        await until(lambda: b.reported == [("c1", 1), ("c1", 1)])
     async with bench(v2) as b:
         b.watch.begin(KEY, PATH)
-        await until(lambda: b.told)
+        await until(lambda: b.reported)
         counted(v2, 5)
         b.changes.dispatch(Overflow())
-        await until(lambda: b.told[-1] == ("c1", 5))
+        await until(lambda: b.reported[-1] == ("c1", 5))
 
 
 @in_loop
@@ -164,8 +164,8 @@ async def test_nothing_is_told_after_the_end_and_a_new_run_begins_at_its_own_cou
         counted(v2, 0)
         b.watch.begin(RunKey("c1", 2), PATH)
         counted(v2, 1)
-        await until(lambda: b.told)
-        assert b.told == [("c1", 1)]
+        await until(lambda: b.reported)
+        assert b.reported == [("c1", 1)]
 
 
 @in_loop
@@ -175,7 +175,7 @@ async def test_a_cgroup_that_is_not_there_or_goes_away_is_no_error(v2: pathlib.P
         b.watch.begin(RunKey("c1", 2), PATH)
         (v2 / "exitd/c1/memory.events").unlink()
         await b.watch.look_at_all()
-        assert b.told == []
+        assert b.reported == []
 
 
 @in_loop
@@ -206,8 +206,8 @@ async def test_a_thousand_containers_take_one_inotify_instance(tmp_path: pathlib
         assert inotify_instances() == 1
         for name in names[::100]:
             counted(tmp_path, 1, name)
-        await until(lambda: len(b.told) >= 10)
-        assert sorted(b.told) == [(name, 1) for name in names[::100]]
+        await until(lambda: len(b.reported) >= 10)
+        assert sorted(b.reported) == [(name, 1) for name in names[::100]]
 
 
 def inotify_instances() -> int:
@@ -242,14 +242,14 @@ async def test_the_kernel_wakes_us_when_memory_runs_out_in_a_v1_cgroup_or_above_
         b.watch.begin(KEY, limited)
         b.watch.begin(RunKey("member", 1), below)
         await asyncio.to_thread(bomb_in, below)  # the limit is its parent's, the victim is counted where it was
-        await until(lambda: b.told == [("member", 1)])
+        await until(lambda: b.reported == [("member", 1)])
         await asyncio.to_thread(bomb_in, limited)
-        await until(lambda: ("c1", 1) in b.told)
+        await until(lambda: ("c1", 1) in b.reported)
         await asyncio.to_thread(bomb_in, below)
-        await until(lambda: ("member", 2) in b.told)
+        await until(lambda: ("member", 2) in b.reported)
         os.rmdir(cgroups.paths(below)["memory"])  # the kernel wakes us for that as well
         await until(lambda: b.watch._runs[RunKey("member", 1)].timer is not None)
-        assert b.told == [("member", 1), ("c1", 1), ("member", 2)]
+        assert b.reported == [("member", 1), ("c1", 1), ("member", 2)]
 
 
 @needs_cgroups
@@ -265,4 +265,4 @@ async def test_where_no_descriptor_can_be_had_the_slow_loop_still_tells(limited:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         await asyncio.to_thread(bomb_in, limited)
         await b.watch.look_at_all()
-        await until(lambda: b.told == [("c1", 1)])
+        await until(lambda: b.reported == [("c1", 1)])
