@@ -1,4 +1,4 @@
-"""Who is calling: gRPC cannot tell, so a socket beside it hands out tokens that the kernel's word stands behind.
+"""Who is calling: gRPC does not say, so a socket beside it hands out tokens that the kernel's word stands behind.
 
 A client connects to `caller.sock`, reads one line, and sends that token as metadata `exitd-caller` with its calls. The
 token stands for the uid and pid of SO_PEERCRED (unix(7)) while that connection is open, and for nobody afterwards.
@@ -92,7 +92,7 @@ def _peer(transport: asyncio.Transport) -> By:
 
 
 class _Caller(asyncio.Protocol):
-    """One connection: it is told its token and has nothing to say."""
+    """One connection: it gets its token, and sends nothing."""
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers

@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class CallRefused(Exception):
-    """What the peer is told in place of an answer."""
+    """A call is refused: the peer gets the refusal in place of an answer."""
 
     def __init__(self, refusal: details.Refusal) -> None:
         super().__init__(refusal.text)

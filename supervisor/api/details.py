@@ -23,7 +23,7 @@ _VALUES = 4
 
 @frozen
 class Refusal:
-    """What the peer is told."""
+    """Why a call is refused, as the peer gets it."""
 
     code: Code
     text: str
@@ -56,7 +56,7 @@ def _refusal(code: Code, text: str, reason: str, metadata: dict[str, str]) -> Re
 
 
 def shorten(text: str, size_bytes: int) -> str:
-    """At most `size_bytes` of UTF-8: the beginning and the end, for both tell something. Never a torn character."""
+    """At most `size_bytes` of UTF-8: the beginning and the end, for both say something. Never a torn character."""
     raw = text.encode("utf-8", "replace")
     if len(raw) <= size_bytes:
         return raw.decode()

@@ -185,7 +185,7 @@ class RecordDoors:
     """What has happened: events, exits, logs."""
 
     def __init__(self, node: NodeCalls, changes: Inotify) -> None:
-        """`changes` tells of lines that are added to a log."""
+        """`changes` reports lines that are added to a log."""
         self._node = node
         self._changes = changes
         self._logs = logs.LogReading()

@@ -1,5 +1,5 @@
-"""What a failed call means to exitctl: the daemon's own reason words become the daemon's own classes again, told by
-google.rpc.ErrorInfo and never by text."""
+"""What a failed call means to exitctl: the reason word in google.rpc.ErrorInfo, never the text, becomes the
+daemon's own class of error again."""
 
 import os
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The service table behind gRPC: who asks is told by a token, what is refused by trailing metadata."""
+"""The service table behind gRPC: a token says who asks, trailing metadata why a call is refused."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing

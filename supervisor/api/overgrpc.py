@@ -35,7 +35,7 @@ class GrpcTransport:
             f"unix:{quote(path)}", options=[("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
         )
         self._stub = Stub(self._channel)
-        # gRPC cannot tell the daemon who calls. The kernel can, on a socket beside it: the token read there stands for
+        # gRPC does not say who calls. The kernel does, on a socket beside it: the token read there stands for
         # this process as long as that connection is open.
         self._identity, self._metadata = _introduce(os.path.join(os.path.dirname(path), "caller.sock"))
 

@@ -344,13 +344,13 @@ def _process(process: Process | None) -> pb.Process | None:
     return pb.Process(pid=process.pid, started_ticks=process.started_ticks) if process else None
 
 
-def _counters(told: Counters) -> pb.StreamCounters:
+def _counters(found: Counters) -> pb.StreamCounters:
     return pb.StreamCounters(
-        stdout_bytes=told.stdout_bytes,
-        stderr_bytes=told.stderr_bytes,
-        stdin_bytes=told.stdin_bytes,
-        lost_bytes=told.lost_bytes,
-        dropped_bytes=told.dropped_bytes,
+        stdout_bytes=found.stdout_bytes,
+        stderr_bytes=found.stderr_bytes,
+        stdin_bytes=found.stdin_bytes,
+        lost_bytes=found.lost_bytes,
+        dropped_bytes=found.dropped_bytes,
     )
 
 

@@ -164,7 +164,7 @@ def number_of(value: int, field: str) -> int:
 
 
 def time_of(timestamp: Timestamp, field: str) -> int:
-    """CLOCK_REALTIME in ns. Raises BadRequest for nanos out of range and for years that no 64-bit clock can tell."""
+    """CLOCK_REALTIME in ns. Raises BadRequest for nanos out of range and for years that no 64-bit clock can show."""
     total = timestamp.seconds * 1_000_000_000 + timestamp.nanos
     if not 0 <= timestamp.nanos < 1_000_000_000 or not 0 <= total <= MAX_NUMBER:
         raise bad(field, f"{timestamp.seconds}s {timestamp.nanos}ns", "a time since 1970 with nanos below 1e9")

@@ -65,8 +65,8 @@ def _ulimits(messages: Iterable[pb.Ulimit]) -> tuple[Ulimit, ...]:
         if each.name not in LIMITS:
             raise bad("rights.ulimits", each.name, ", ".join(LIMITS))
         if each.soft > each.hard:
-            told = f"{each.name}={_shown(each.soft)}:{_shown(each.hard)}"
-            raise bad("rights.ulimits", told, "a soft limit that is not above the hard one")
+            pair = f"{each.name}={_shown(each.soft)}:{_shown(each.hard)}"
+            raise bad("rights.ulimits", pair, "a soft limit that is not above the hard one")
         found[each.name] = Ulimit(each.name, each.soft, each.hard)
     return tuple(found.values())
 

@@ -26,7 +26,7 @@ class Streams(Protocol):
     async def close_stdin(self, id: str, exec_id: str) -> None: ...
     async def reopen_log(self, id: str) -> None: ...
     async def counters(self, container: Container) -> Counters | None:
-        """None when nobody tells at once."""
+        """Return the counters of its streams; None when its shim does not answer at once."""
 
 
 class Left(Exception):

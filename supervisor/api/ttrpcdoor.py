@@ -1,4 +1,4 @@
-"""The service table behind ttrpc: who asks is told by the kernel, SO_PEERCRED of the connection."""
+"""The service table behind ttrpc: the kernel says who asks, by SO_PEERCRED of the connection."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing

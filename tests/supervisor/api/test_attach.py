@@ -305,8 +305,8 @@ def test_what_the_container_has_not_got_is_refused_in_the_midst_of_it(tmp_path: 
 def test_the_first_request_must_be_start(tmp_path: Path, first: pb.AttachRequest | None) -> None:
     async def test(rig: Rig) -> None:
         call = rig.exitd.Attach(iter([first] if first is not None else []))
-        told = await refused(call.read())
-        assert (told.code(), told.details()) == (
+        refusal = await refused(call.read())
+        assert (refusal.code(), refusal.details()) == (
             grpc.StatusCode.INVALID_ARGUMENT,
             "the first request must be `start`",
         )
@@ -332,8 +332,8 @@ def test_a_later_request_that_is_none_ends_the_session_and_leaves_nothing(tmp_pa
         )
         call = attach(iter([start, b"\xff\xff"]))
         assert (await call.read()).HasField("started")
-        told = await refused(call.read())
-        assert told.code() is grpc.StatusCode.INVALID_ARGUMENT and "no message of its kind" in str(told.details())
+        refusal = await refused(call.read())
+        assert refusal.code() is grpc.StatusCode.INVALID_ARGUMENT and "no message of its kind" in str(refusal.details())
         await until(lambda: ends.shim.open_connections == 0)
 
     attached(tmp_path, test)
@@ -386,8 +386,8 @@ def test_small_orders_reach_their_owner(tmp_path: Path, ttrpc: bool) -> None:
 def test_inspect_has_the_counters(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         await created(rig)
-        told = (await rig.exitd.Inspect(pb.InspectRequest(id="c1"))).container
-        assert told.streams == pb.StreamCounters(
+        shown = (await rig.exitd.Inspect(pb.InspectRequest(id="c1"))).container
+        assert shown.streams == pb.StreamCounters(
             stdout_bytes=1, stderr_bytes=2, stdin_bytes=3, lost_bytes=4, dropped_bytes=5
         )
         (listed,) = (await rig.exitd.List(pb.ListRequest(all=True))).containers

@@ -34,9 +34,9 @@ def test_a_named_error_has_its_code_its_words_and_its_reason(tmp_path: Path, err
             first(rig.exitd.Exits(pb.ExitsRequest())),
             first(rig.exitd.Logs(pb.LogsRequest(id="c1"))),
         ):
-            told = await refused(call)
-            assert (told.code().value[0], told.details()) == (errors.CODES[error], "these words")
-            assert (reason(told).reason, dict(reason(told).metadata)) == (error.reason, {"id": "c1"})
+            refusal = await refused(call)
+            assert (refusal.code().value[0], refusal.details()) == (errors.CODES[error], "these words")
+            assert (reason(refusal).reason, dict(reason(refusal).metadata)) == (error.reason, {"id": "c1"})
 
     run(tmp_path, test)
 
@@ -51,8 +51,8 @@ def test_a_bug_tells_the_peer_nothing_and_the_log_everything(tmp_path: Path) -> 
                 lambda: first(rig.exitd.Events(pb.EventsRequest())),
             ):
                 call = ask()
-                told = await refused(call)
-                assert (told.code(), told.details()) == (grpc.StatusCode.INTERNAL, "internal error")
+                refusal = await refused(call)
+                assert (refusal.code(), refusal.details()) == (grpc.StatusCode.INTERNAL, "internal error")
         assert [line["call"] for line in lines] == ["Start", "Inspect", "Events"]
         assert all(line["log_level"] == "error" and line["exc_info"] for line in lines)
 
@@ -63,9 +63,9 @@ def test_a_bug_tells_the_peer_nothing_and_the_log_everything(tmp_path: Path) -> 
 def test_any_words_of_a_runtime_reach_the_client_with_the_right_code(tmp_path: Path, words: str) -> None:
     async def test(rig: Rig) -> None:
         rig.node.failure = errors.RuntimeFailed(words, **{f"k{n}": words for n in range(20)})
-        told = await refused(rig.exitd.Start(pb.StartRequest(id="c1")))
-        assert told.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert reason(told).reason == "RUNTIME_FAILED"
+        refusal = await refused(rig.exitd.Start(pb.StartRequest(id="c1")))
+        assert refusal.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert reason(refusal).reason == "RUNTIME_FAILED"
 
     run(tmp_path, test)
 
@@ -169,8 +169,8 @@ def test_more_changes_than_the_limit_are_refused_not_queued(tmp_path: Path) -> N
         rig.node.gate.clear()
         first = asyncio.ensure_future(rig.exitd.Stop(pb.StopRequest(id="c1")))
         await rig.node.entered.wait()
-        told = await refused(rig.exitd.Stop(pb.StopRequest(id="c1")))
-        assert (told.code(), reason(told).reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "BUSY")
+        refusal = await refused(rig.exitd.Stop(pb.StopRequest(id="c1")))
+        assert (refusal.code(), reason(refusal).reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "BUSY")
         rig.node.gate.set()
         await first
 
@@ -190,8 +190,8 @@ def test_stopping_sends_waiters_away_with_the_reason_and_lets_changes_finish(tmp
         stop = asyncio.ensure_future(rig.exitd.Stop(pb.StopRequest(id="c1")))
         await rig.node.entered.wait()
         stopping = asyncio.ensure_future(rig.server.stop(LIMIT_SECONDS))
-        for told in (await refused(wait), await refused(events.read())):
-            assert (told.code(), reason(told).reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
+        for refusal in (await refused(wait), await refused(events.read())):
+            assert (refusal.code(), reason(refusal).reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
         late = await refused(rig.exitd.Start(pb.StartRequest(id="c1")))
         assert (late.code(), reason(late).reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
         rig.node.gate.set()
@@ -210,8 +210,8 @@ def test_a_change_that_does_not_end_in_time_is_given_up_at_shutdown(tmp_path: Pa
         await rig.node.entered.wait()
         with capture_logs() as lines:
             await rig.server.stop(0.05)
-        told = await refused(stop)
-        assert (told.code(), reason(told).reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
+        refusal = await refused(stop)
+        assert (refusal.code(), reason(refusal).reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
         assert [line["calls"] for line in lines if line["log_level"] == "warning"] == [1]
         await rig.server.stop(0.05)
 
@@ -227,8 +227,8 @@ def test_a_token_names_the_caller_and_a_stale_one_is_refused(tmp_path: Path) -> 
         assert rig.node.asked[-1] == ("start", "c1", By(uid=os.getuid(), pid=os.getpid()))
         writer.close()
         await until(lambda: len(rig.callers) == 0)
-        told = await refused(rig.exitd.Start(pb.StartRequest(id="c1"), metadata=metadata))
-        assert (told.code(), reason(told).reason) == (grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED")
+        refusal = await refused(rig.exitd.Start(pb.StartRequest(id="c1"), metadata=metadata))
+        assert (refusal.code(), reason(refusal).reason) == (grpc.StatusCode.PERMISSION_DENIED, "NOT_PERMITTED")
         streamed = await refused(first(rig.exitd.Events(pb.EventsRequest(), metadata=metadata)))
         assert reason(streamed).reason == "NOT_PERMITTED"
 

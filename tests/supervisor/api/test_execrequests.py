@@ -59,5 +59,5 @@ def test_an_exec_is_shown_with_its_end() -> None:
     assert (message.init.pid, message.spec.cwd, message.HasField("exit")) == (7, "/srv", False)
     exit = ended("c1", 5)
     assert exit.status == Exited(5)
-    told = replies.exec_message(Exec(key, FULL, ExecPhase.EXITED, "web", "default", "boot", exit=exit))
-    assert (told.exit.code, told.HasField("init")) == (5, False)
+    message = replies.exec_message(Exec(key, FULL, ExecPhase.EXITED, "web", "default", "boot", exit=exit))
+    assert (message.exit.code, message.HasField("init")) == (5, False)

@@ -32,8 +32,8 @@ def test_health_follows_the_node_for_every_watcher(tmp_path: Path) -> None:
 
 def test_health_of_a_service_that_is_not_here_is_not_found(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
-        told = await refused(rig.health.Check(health_pb2.HealthCheckRequest(service="nope")))
-        assert told.code() is grpc.StatusCode.NOT_FOUND
+        refusal = await refused(rig.health.Check(health_pb2.HealthCheckRequest(service="nope")))
+        assert refusal.code() is grpc.StatusCode.NOT_FOUND
         unknown = await rig.health.Watch(health_pb2.HealthCheckRequest(service="nope")).read()
         assert unknown.status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 

@@ -98,9 +98,9 @@ def test_a_named_error_has_the_code_the_words_and_the_reason_it_has_over_grpc(
             caller.first("Events", pb.EventsRequest()),
             caller.first("Logs", pb.LogsRequest(id="c1")),
         ):
-            told = await refused(call)
-            assert (told.code, told.text) == (errors.CODES[error], "these words")
-            assert (reason(told).reason, dict(reason(told).metadata)) == (error.reason, {"id": "c1"})
+            refusal = await refused(call)
+            assert (refusal.code, refusal.text) == (errors.CODES[error], "these words")
+            assert (reason(refusal).reason, dict(reason(refusal).metadata)) == (error.reason, {"id": "c1"})
 
     run(tmp_path, test)
 
@@ -114,8 +114,8 @@ def test_a_bug_tells_the_peer_nothing_and_the_log_everything(tmp_path: Path) -> 
                 caller.call("Inspect", pb.InspectRequest(id="c1")),
                 caller.first("Events", pb.EventsRequest()),
             ):
-                told = await refused(call)
-                assert (told.code, told.text) == (Code.INTERNAL, "internal error")
+                refusal = await refused(call)
+                assert (refusal.code, refusal.text) == (Code.INTERNAL, "internal error")
         assert [line["call"] for line in lines] == ["Start", "Inspect", "Events"]
 
     run(tmp_path, test)
@@ -187,8 +187,8 @@ def test_at_the_end_who_waits_is_told_why_and_the_sockets_are_gone(tmp_path: Pat
             following = asyncio.ensure_future(refused(anext(events)))
             await until(lambda: caller.rig.node.waiting == 1)
             await caller.rig.server.stop(1)
-            for told in (await waiting, await following):
-                assert (told.code, reason(told).reason) == (Code.UNAVAILABLE, "SHUTTING_DOWN")
+            for refusal in (await waiting, await following):
+                assert (refusal.code, reason(refusal).reason) == (Code.UNAVAILABLE, "SHUTTING_DOWN")
         assert not (tmp_path / "exitd.ttrpc").exists()
 
     run(tmp_path, test)
