@@ -240,12 +240,12 @@ class Observer:
         changed."""
         eyes = [eye for eye in self._eyes.values() if eye.target == target and eye.one is not None and not eye.ending]
         gone = tuple(targets)
-        told = tuple(foreign.target_event(each, "unwatch", self._clock.now_ns()) for each in gone)
+        events = tuple(foreign.target_event(each, "unwatch", self._clock.now_ns()) for each in gone)
         statements = tuple(codec.over(gone, (eye.one for eye in eyes if eye.one is not None)))
         for eye in eyes:
             eye.dropped = True
         try:
-            self._events.publish(await self._store.commit(Transaction(events=told, watching=statements)))
+            self._events.publish(await self._store.commit(Transaction(events=events, watching=statements)))
         except StoreFailed:
             for eye in eyes:
                 eye.dropped = False
@@ -424,9 +424,9 @@ class Observer:
     def _outlived(self, key: RunKey, kills: int) -> None:
         eye = self._by_key.get(key)
         if eye is not None and eye.one is not None and kills > eye.one.kills_outlived:
-            self._background.spawn(self._tell_oom(eye, kills))
+            self._background.spawn(self._report_oom(eye, kills))
 
-    async def _tell_oom(self, eye: Eye, kills: int) -> None:
+    async def _report_oom(self, eye: Eye, kills: int) -> None:
         """If this cannot be stored now, the next look reports it."""
         if eye.one is None or kills <= eye.one.kills_outlived or eye.ending or eye.dropped:
             return

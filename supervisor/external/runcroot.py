@@ -177,7 +177,7 @@ class RuncRoot:
             await self._observe(found)
         except (NoSuchProcess, NotPermitted):
             if self._fresh:
-                await self._told_missed(found)
+                await self._report_missed(found)
         except BadRequest as error:
             log.warning("a state that names no process", container=found.container, why=str(error))
         except ExitdError as error:
@@ -229,7 +229,7 @@ class RuncRoot:
         self._news[name] = None
         self._wake.set()
 
-    async def _told_missed(self, found: FoundProcess) -> None:
+    async def _report_missed(self, found: FoundProcess) -> None:
         with contextlib.suppress(ExitdError):  # the store refuses, which the health service reports
             await self._missed(found)
 
@@ -259,9 +259,9 @@ def _writer(file: os.stat_result, *directories: str) -> int:
 
 
 class _Listener:
-    def __init__(self, name: str, tell: Callable[[str, Item], None]) -> None:
+    def __init__(self, name: str, report: Callable[[str, Item], None]) -> None:
         self._name = name
-        self._tell = tell
+        self._report = report
 
     def __call__(self, item: Item) -> None:
-        self._tell(self._name, item)
+        self._report(self._name, item)

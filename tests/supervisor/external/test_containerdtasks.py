@@ -189,7 +189,7 @@ def test_what_a_task_is_called_is_asked_once_after_it_is_watched() -> None:
         await source.begin()
         await seen.until_named("a@/c.sock/n", "b@/c.sock/n")
         lists = api.lists
-        while api.lists < lists + 3:  # noqa: ASYNC110 - nobody tells
+        while api.lists < lists + 3:  # noqa: ASYNC110 - nobody reports it
             await asyncio.sleep(0.001)
         assert seen.called == {"a@/c.sock/n": Names("shop", "web-0", "app"), "b@/c.sock/n": NO_NAMES}
         assert sorted(api.asked) == [("n", "a"), ("n", "b")]
@@ -204,7 +204,7 @@ def test_what_cannot_be_asked_now_is_asked_with_the_next_list() -> None:
         api.called = {"a": NoAnswer("busy")}
         source = ContainerdTasks(TARGET, api, seen)
         await source.begin()
-        while len(api.asked) < 3:  # noqa: ASYNC110 - nobody tells
+        while len(api.asked) < 3:  # noqa: ASYNC110 - nobody reports it
             await asyncio.sleep(0.001)
         assert not seen.called and source.trouble == ""
         api.called = {"a": Names("shop")}

@@ -62,7 +62,7 @@ async def watching(
 
 async def until(look: Callable[[], bool]) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
-        while not look():  # noqa: ASYNC110 - nobody tells
+        while not look():  # noqa: ASYNC110 - nobody reports it
             await asyncio.sleep(0.005)
 
 

@@ -1,6 +1,6 @@
 """A runtime's directory with more directories that have no state file than may be watched: real files, real inotify.
 
-Which of them are watched is read where the kernel tells it, in fdinfo of proc(5)."""
+Which of them are watched is read where the kernel shows it, in fdinfo of proc(5)."""
 
 import contextlib
 import errno
