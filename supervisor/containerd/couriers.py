@@ -17,7 +17,7 @@ from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame, encode
 from supervisor.ttrpc.server import Connection
 
-EVENT, TOLD = 0x85, 0x86
+EVENT, TOLD = 0x85, 0x86  # types of frames, see `door.py`
 _NUMBER = struct.Struct(">Q")
 
 log = structlog.get_logger(__name__)
@@ -58,7 +58,8 @@ class Courier:
         finally:
             self._handed = self._answer = None
 
-    def told(self, link: Connection, seq: int, response: Response) -> None:
+    def answered(self, link: Connection, seq: int, response: Response) -> None:
+        """Take containerd's response to the event with this number, from the connection that it was handed over on."""
         if self._handed == (link, seq) and self._answer is not None and not self._answer.done():
             self._answer.set_result(response)
 
@@ -77,7 +78,7 @@ class Couriers:
     def __init__(self) -> None:
         self._couriers: dict[str, Courier] = {}
 
-    async def tell(self, name: str, seq: int, data: bytes, is_wanted: Callable[[], bool]) -> bool:
+    async def hand_over(self, name: str, seq: int, data: bytes, is_wanted: Callable[[], bool]) -> bool:
         """Hand an event over as soon as the relay is connected, while it lives. Return False if it has ended; it may
         have sent the event that it was handed last. Raises CallFailed with containerd's answer."""
         while is_wanted():
@@ -100,7 +101,8 @@ class Couriers:
             courier.links.append(link)
             courier.moved.set()
 
-    def told(self, name: str, link: Connection, data: bytes) -> None:
+    def answered(self, name: str, link: Connection, data: bytes) -> None:
+        """Take the data of a `told` frame: an event's number and containerd's response."""
         try:
             seq, response = unpacked(data)
         except ValueError as error:
@@ -108,7 +110,7 @@ class Couriers:
             link.abort()
             return
         if name in self._couriers:
-            self._couriers[name].told(link, seq, response)
+            self._couriers[name].answered(link, seq, response)
 
     def parting(self, name: str, link: Connection) -> None:
         """Hand nothing more over on this connection; an answer may still come."""

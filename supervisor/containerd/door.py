@@ -125,7 +125,7 @@ class Door:
         change, ask = self._change, self._ask
         return {
             "Create": change(pb.CreateTaskRequest, pb.CreateTaskResponse, self._create, keep=True),
-            "Start": change(pb.StartRequest, pb.StartResponse, s.start, keep=True, first=self._tell_of_exec),
+            "Start": change(pb.StartRequest, pb.StartResponse, s.start, keep=True, first=self._announce_exec),
             "Delete": change(pb.DeleteRequest, pb.DeleteResponse, s.delete, keep=True),
             "Exec": change(pb.ExecProcessRequest, empty, s.exec, keep=True),
             "Kill": change(pb.KillRequest, empty, s.kill),
@@ -192,8 +192,9 @@ class Door:
         await self._ends.word_of(caller.namespace, request.id)
         return await self._service.create(request, caller)
 
-    def _tell_of_exec(self, request: pb.StartRequest, call: Call) -> None:
-        """The relay answers for the exec if it ends while exitd is away. An older relay passes over the frame."""
+    def _announce_exec(self, request: pb.StartRequest, call: Call) -> None:
+        """Send the exec to the relay, which answers for it if it ends while exitd is away. An older relay passes over
+        the frame."""
         hello = _of(call.connection).hello
         if hello is not None and request.exec_id and (word := self._service.exec_word(hello.namespace, request)):
             call.connection.write(encode(Frame(0, EXEC, 0, word)))
@@ -243,7 +244,7 @@ class Door:
                 asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget_answered)
             self._answered.add(key_of(relay.hello, frame.stream))
         elif frame.type == TOLD:
-            self._publisher.couriers.told(relay.hello.courier, connection, frame.data)
+            self._publisher.couriers.answered(relay.hello.courier, connection, frame.data)
         elif frame.type == BYE:
             self._publisher.couriers.parting(relay.hello.courier, connection)
             self._forget("relay = ? AND connection = ?", relay.hello.relay, relay.hello.connection)

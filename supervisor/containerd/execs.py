@@ -119,8 +119,8 @@ class TaskExecs:
         stdio = Stdio(request.stdin, request.stdout, request.stderr, request.terminal)
         await making.settled(self._asides, stdio, caller.namespace, request.exec_id)
         fact = TaskExec(c.id, request.exec_id, json.dumps(process), stdio, caller.key)
-        told = lifecycle.events(c, self._node.moment(), "exec_added", exec_name=fact.name)
-        await self._put(fact, Transaction(events=told))
+        events = lifecycle.events(c, self._node.moment(), "exec_added", exec_name=fact.name)
+        await self._put(fact, Transaction(events=events))
         self._of.setdefault(c.id, {})[fact.name] = Kept(fact)
 
     async def _put(self, fact: TaskExec, change: Transaction = Transaction()) -> None:  # noqa: B008  (frozen)

@@ -22,7 +22,7 @@ from supervisor.runtime.oci import cgroups
 UNLIMITED = 2**64 - 1
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 # The file is gone, its controller is off, or the kernel does not measure pressure.
-NOT_TOLD = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.EOPNOTSUPP, errno.EINVAL})
+NOT_MEASURED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.EOPNOTSUPP, errno.EINVAL})
 
 M = TypeVar("M", bound=Message)
 Metrics = v1.Metrics | v2.Metrics
@@ -77,7 +77,7 @@ def _text(path: str) -> str:
         with open(path, encoding="ascii") as file:
             return file.read()
     except OSError as error:
-        if error.errno in NOT_TOLD:
+        if error.errno in NOT_MEASURED:
             return ""
         raise
 

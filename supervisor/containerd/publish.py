@@ -143,7 +143,7 @@ class RelayLink:
     def is_resting(self) -> bool:
         return not self._open.is_set()
 
-    async def tell(
+    async def send(
         self, message: ForwardRequest, bring: Callable[[], Awaitable[bool]], is_wanted: Callable[[], bool]
     ) -> None:
         """Send an event when the pause, if any, has ended, unless it is no longer wanted by then. It goes through
@@ -207,7 +207,7 @@ class Lane:
         self._events = of.events
         self._couriers = of.couriers
         self._moved = of.moved
-        self._telling: set[str] = set()
+        self._sending: set[str] = set()
         self._room = asyncio.Event()
         self._tasks = Background()
         noted.note(address, floor)
@@ -250,22 +250,22 @@ class Lane:
             self._noted_seq = item.seq
             self._noted.note(self.outbox.address, self.outbox.floor)
         queue = queue_of(item)
-        if queue not in self._telling and self.outbox.next(queue) is not None:
-            self._telling.add(queue)
-            self._tasks.spawn(self._tell_all(queue))
+        if queue not in self._sending and self.outbox.next(queue) is not None:
+            self._sending.add(queue)
+            self._tasks.spawn(self._send_all(queue))
 
-    async def _tell_all(self, queue: str) -> None:
+    async def _send_all(self, queue: str) -> None:
         try:
             while (event := self.outbox.next(queue)) is not None:
-                await self._tell(event)
+                await self._send(event)
                 if (place := self.outbox.sent(event)) is not None:
                     self._noted.note(self.outbox.address, self.outbox.floor, event.id, place)
                 self._room.set()
                 self._moved.set()
         finally:
-            self._telling.discard(queue)
+            self._sending.discard(queue)
 
-    async def _tell(self, event: Event) -> None:
+    async def _send(self, event: Event) -> None:
         """Send it until containerd has it, or it has been given up."""
         assert event.task is not None
         message, courier, pause = request(event, event.task), event.task.courier, PAUSE_SECONDS
@@ -275,11 +275,11 @@ class Lane:
             return self.outbox.next(queue_of(event)) is event
 
         async def bring() -> bool:
-            return bool(courier) and await self._couriers.tell(courier, event.seq, data, is_wanted)
+            return bool(courier) and await self._couriers.hand_over(courier, event.seq, data, is_wanted)
 
         while is_wanted():
             try:
-                return await self.link.tell(message, bring, is_wanted)
+                return await self.link.send(message, bring, is_wanted)
             except CallFailed as error:
                 if error.code == Code.INVALID_ARGUMENT:
                     log.error("containerd will not have an event", **_about(event), why=str(error))

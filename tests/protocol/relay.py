@@ -126,7 +126,7 @@ def _(s: State, rules: Rules) -> Iterable[State]:
 
 
 @step(
-    "exitd sends the event itself", "supervisor/containerd/publish.py:RelayLink.tell", "where the task's relay has died"
+    "exitd sends the event itself", "supervisor/containerd/publish.py:RelayLink.send", "where the task's relay has died"
 )
 def _(s: State, rules: Rules) -> Iterable[State]:
     r, end = s.relay, reported(s)

@@ -39,11 +39,11 @@ class Relay:
     def abort(self) -> None:
         self.aborted = True
 
-    def told(self, seq: int, code: int = 0, text: str = "") -> None:
+    def answers(self, seq: int, code: int = 0, text: str = "") -> None:
         response = Response()
         if code:
             response.status.code, response.status.message = code, text
-        self.couriers.told(self.name, self.link, struct.pack(">Q", seq) + response.SerializeToString())
+        self.couriers.answered(self.name, self.link, struct.pack(">Q", seq) + response.SerializeToString())
 
     def lost(self) -> None:
         self.couriers.lost(self.name, self.link)

@@ -33,7 +33,7 @@ def container(id: str = "c1", address: str = ADDRESS) -> Container:
     )
 
 
-def told(
+def published(
     kind: str,
     id: str = "c1",
     *,
@@ -57,7 +57,7 @@ def ended(id: str = "c1", exec: str = "", status: ExitStatus = Exited(3)) -> Exi
     )
 
 
-def untold(seq: int = 0) -> Event:
+def unpublished(seq: int = 0) -> Event:
     return Event("create", "native", "native", "default", AT_NS, seq=seq)
 
 
@@ -67,7 +67,7 @@ def life(id: str, *, execs: int = 1, late: bool = False, address: str = ADDRESS,
     for n in range(execs):
         kinds += [("exec_added", f"e{n}"), ("exec", f"e{n}"), ("exit", f"e{n}")]
     kinds += [("oom", ""), ("exit", ""), *([("exit", "late")] if late else []), ("remove", "")]
-    return [told(kind, id, exec=exec, address=address, courier=courier) for kind, exec in kinds]
+    return [published(kind, id, exec=exec, address=address, courier=courier) for kind, exec in kinds]
 
 
 def wanted(events: list[Event]) -> list[Event]:

@@ -57,8 +57,8 @@ def test_cut_off_at_any_byte_it_says_what_was_noted_before(tmp_path: Path) -> No
     for cut in range(len(lines[0]) + len(lines[1]), len(whole) + 1):
         path.write_bytes(whole[:cut])
         noted = opened(tmp_path, newest=200)
-        told = whole[:cut].count(b"\n") - 2
-        assert noted.places["/a"] == ({"c1": OutboxPlace(100 + told)} if told else {})
+        noted_ones = whole[:cut].count(b"\n") - 2
+        assert noted.places["/a"] == ({"c1": OutboxPlace(100 + noted_ones)} if noted_ones else {})
         noted.close()
 
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from supervisor.containerd import outbox
 from supervisor.containerd.outbox import Outbox, OutboxPlace
 from supervisor.model.values import Event, Unknown
-from tests.supervisor.containerd.taskevents import ADDRESS, ended, life, told, untold, wanted
+from tests.supervisor.containerd.taskevents import ADDRESS, ended, life, published, unpublished, wanted
 
 LIVES = ("create", "create", "start", "start")
 
@@ -22,7 +22,7 @@ def fresh(floor: int = 0, places: dict[str, OutboxPlace] | None = None) -> Outbo
     return Outbox(ADDRESS, floor, places or {})
 
 
-def all_told(box: Outbox, task: str) -> list[str]:
+def all_sent(box: Outbox, task: str) -> list[str]:
     kinds = []
     while (event := box.next(task)) is not None:
         kinds.append(event.type)
@@ -34,13 +34,13 @@ def test_a_task_is_told_of_in_the_order_of_the_log() -> None:
     box = fresh()
     for event in numbered(life("c1", late=True)):
         box.take(event)
-    assert all_told(box, "c1") == ["create", "start", "exec_added", "exec", "exit", "oom", "exit", "remove"]
+    assert all_sent(box, "c1") == ["create", "start", "exec_added", "exec", "exit", "oom", "exit", "remove"]
     assert len(box) == 0
 
 
 def test_a_task_does_not_wait_for_another() -> None:
     box = fresh()
-    one, other = told("create", "a", seq=1), told("create", "b", seq=2)
+    one, other = published("create", "a", seq=1), published("create", "b", seq=2)
     box.take(one)
     box.take(other)
     assert box.sent(other) == OutboxPlace(2)
@@ -52,7 +52,9 @@ def test_a_task_does_not_wait_for_another() -> None:
 
 def test_the_tasks_of_one_relay_form_one_queue() -> None:
     box = fresh()
-    events = [told(kind, id, courier="7/77", seq=n) for n, (kind, id) in enumerate(zip(LIVES, "abab", strict=True), 1)]
+    events = [
+        published(kind, id, courier="7/77", seq=n) for n, (kind, id) in enumerate(zip(LIVES, "abab", strict=True), 1)
+    ]
     for event in events:
         box.take(event)
     assert not box.is_settled("7/77", 4)
@@ -69,7 +71,7 @@ def test_the_tasks_of_one_relay_form_one_queue() -> None:
 def test_an_exit_or_a_drop_takes_nothing_away_from_others_in_the_queue() -> None:
     box = fresh()
     for n, (kind, id) in enumerate((("exit", "a"), ("start", "b"), ("oom", "a"), ("oom", "b"), ("remove", "a")), 1):
-        box.take(told(kind, id, courier="7/77", seq=n))
+        box.take(published(kind, id, courier="7/77", seq=n))
     first = box.next("7/77")
     assert first is not None and box.sent(first) == OutboxPlace(1, exited=True)
     assert len(box) == 3
@@ -80,8 +82,8 @@ def test_an_exit_or_a_drop_takes_nothing_away_from_others_in_the_queue() -> None
 
 def test_what_is_not_of_this_address_or_of_no_task_is_passed_over() -> None:
     box = fresh()
-    box.take(untold(seq=1))
-    box.take(told("create", address="/other", seq=2))
+    box.take(unpublished(seq=1))
+    box.take(published("create", address="/other", seq=2))
     assert (len(box), box.floor) == (0, 2)
 
 
@@ -89,41 +91,41 @@ def test_what_was_told_before_is_not_told_again_whatever_comes_from_the_log() ->
     box = fresh(0, {"c1": OutboxPlace(2)})
     for event in numbered(life("c1", execs=0)):
         box.take(event)
-    assert all_told(box, "c1") == ["oom", "exit", "remove"]
+    assert all_sent(box, "c1") == ["oom", "exit", "remove"]
 
 
 def test_an_exec_that_ends_after_init_is_passed_over_even_by_the_next_daemon() -> None:
     box = fresh(5, {"c1": OutboxPlace(4, exited=True)})
-    box.take(told("exit", exec="e", seq=6))
-    box.take(told("remove", seq=7))
-    assert all_told(box, "c1") == ["remove"]
+    box.take(published("exit", exec="e", seq=6))
+    box.take(published("remove", seq=7))
+    assert all_sent(box, "c1") == ["remove"]
 
 
 def test_an_exec_that_ends_after_init_was_told_of_is_passed_over() -> None:
     box = fresh()
-    exit = told("exit", seq=1)
+    exit = published("exit", seq=1)
     box.take(exit)
     assert box.sent(exit) == OutboxPlace(1, exited=True)
-    box.take(told("exit", exec="e", seq=2))
-    box.take(told("remove", seq=3))
-    assert all_told(box, "c1") == ["remove"]
+    box.take(published("exit", exec="e", seq=2))
+    box.take(published("remove", seq=3))
+    assert all_sent(box, "c1") == ["remove"]
 
 
 def test_a_dropped_task_is_not_told_of_any_more_not_even_by_the_next_daemon() -> None:
     box = fresh()
-    box.take(told("create", seq=1))
+    box.take(published("create", seq=1))
     place = box.drop("c1")
-    box.take(told("exit", seq=2))
+    box.take(published("exit", seq=2))
     again = fresh(0, {"c1": place})
-    for event in (told("create", seq=1), told("exit", seq=2)):
+    for event in (published("create", seq=1), published("exit", seq=2)):
         again.take(event)
     assert len(box) == len(again) == 0
-    assert again.take(told("remove", seq=3)) == OutboxPlace(3)
+    assert again.take(published("remove", seq=3)) == OutboxPlace(3)
 
 
 def test_a_task_that_is_dropped_while_its_event_is_under_way_stays_dropped() -> None:
     box = fresh()
-    event = told("create", seq=1)
+    event = published("create", seq=1)
     box.take(event)
     place = box.drop("c1")
     assert box.sent(event) is None
@@ -132,20 +134,20 @@ def test_a_task_that_is_dropped_while_its_event_is_under_way_stays_dropped() -> 
 
 def test_a_deletion_that_containerd_tells_of_itself_takes_what_was_not_told_with_it() -> None:
     box = fresh()
-    box.take(told("exit", seq=1))
-    assert box.take(told("remove", silent=True, seq=2)) == OutboxPlace(2)
+    box.take(published("exit", seq=1))
+    assert box.take(published("remove", silent=True, seq=2)) == OutboxPlace(2)
     assert len(box) == 0
 
 
 def test_the_ends_of_another_boot_are_not_told() -> None:
     box = fresh()
-    box.take(replace(told("exit", seq=1), exit=ended(status=Unknown("host-rebooted"))))
+    box.take(replace(published("exit", seq=1), exit=ended(status=Unknown("host-rebooted"))))
     assert len(box) == 0
 
 
 def test_what_the_log_no_longer_has_is_given_up() -> None:
     box = fresh()
-    for event in (told("create", seq=1), told("start", seq=2), told("create", "c2", seq=3)):
+    for event in (published("create", seq=1), published("start", seq=2), published("create", "c2", seq=3)):
         box.take(event)
     assert box.forget_before(3) == 2
     assert (len(box), box.next("c1"), box.floor) == (1, None, 2)
@@ -155,7 +157,7 @@ def test_it_is_full_at_its_limit_and_has_room_after_an_answer() -> None:
     box = fresh()
     for n in range(1, outbox.ROOM + 1):
         assert box.has_room
-        box.take(told("oom", seq=n))
+        box.take(published("oom", seq=n))
     assert not box.has_room
     event = box.next("c1")
     assert event is not None
@@ -166,7 +168,7 @@ def test_it_is_full_at_its_limit_and_has_room_after_an_answer() -> None:
 def test_places_are_forgotten_once_the_floor_has_passed_them() -> None:
     box = fresh()
     for n in range(1, 10 * outbox.ROOM, 2):
-        for event in (told("exit", f"c{n}", seq=n), told("remove", f"c{n}", seq=n + 1)):
+        for event in (published("exit", f"c{n}", seq=n), published("remove", f"c{n}", seq=n + 1)):
             box.take(event)
             box.sent(event)
     assert len(box.places) <= 2 * outbox.ROOM
@@ -185,8 +187,8 @@ class Crashes(RuleBasedStateMachine):
         rest = {id: iter(events) for id, events in self.lives.items()}
         merged = [event for id in order if (event := next(rest[id], None)) is not None]
         merged += [event for events in rest.values() for event in events]
-        self.log = numbered([each for event in merged for each in (event, untold())])
-        self.told: dict[str, list[Event]] = {id: [] for id in "abcd"}
+        self.log = numbered([each for event in merged for each in (event, unpublished())])
+        self.handed: dict[str, list[Event]] = {id: [] for id in "abcd"}
         self.under_way: dict[str, Event] = {}
         self.noted: tuple[int, dict[str, OutboxPlace]] = (0, {})
         self.dropped: set[str] = set()
@@ -210,11 +212,11 @@ class Crashes(RuleBasedStateMachine):
         self.at = min(self.at + count, len(self.log))
 
     @rule(task=st.sampled_from("abcd"))
-    def tell(self, task: str) -> None:
+    def hand(self, task: str) -> None:
         event = self.box.next(task)
         if task not in self.under_way and event is not None:
             self.under_way[task] = event
-            self.told[task].append(event)
+            self.handed[task].append(event)
 
     @rule(task=st.sampled_from("abcd"))
     def answer(self, task: str) -> None:
@@ -233,8 +235,8 @@ class Crashes(RuleBasedStateMachine):
         self.restart()
 
     @invariant()
-    def no_task_is_told_of_out_of_order(self) -> None:
-        for events in getattr(self, "told", {}).values():
+    def no_task_is_reported_out_of_order(self) -> None:
+        for events in getattr(self, "handed", {}).values():
             numbers = [event.seq for event in events]
             assert numbers == sorted(numbers)
             assert len(numbers) - len(set(numbers)) <= self.kills
@@ -247,9 +249,9 @@ class Crashes(RuleBasedStateMachine):
         for task in "abcd":
             self.answer(task)
             while self.box.next(task) is not None:
-                self.tell(task)
+                self.hand(task)
                 self.answer(task)
-            kinds = list(dict.fromkeys((e.type, e.exec_id) for e in self.told[task]))
+            kinds = list(dict.fromkeys((e.type, e.exec_id) for e in self.handed[task]))
             expected = [(e.type, e.exec_id) for e in wanted(self.lives[task])]
             assert kinds == (expected[: len(kinds)] if task in self.dropped else expected)
         assert len(self.box) == 0

@@ -20,7 +20,7 @@ from supervisor.store.database import Transaction
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.server import Call, Server
 from supervisor.ttrpc.services import Method
-from tests.supervisor.containerd.taskevents import container, life, untold
+from tests.supervisor.containerd.taskevents import container, life, unpublished
 from tests.supervisor.fakes import World, in_loop, until, world
 
 SERVICE = "containerd.services.events.ttrpc.v1.Events"
@@ -99,7 +99,7 @@ async def write(w: World, events: list[Event]) -> None:
 async def test_containerd_is_told_of_a_whole_life_in_order_and_in_its_words(tmp_path: Path) -> None:
     async with world(tmp_path) as w, containerd(tmp_path) as c, publishing(w, tmp_path):
         await c.up()
-        await write(w, [untold(), *life("c1", address=c.address)])
+        await write(w, [unpublished(), *life("c1", address=c.address)])
         await until(lambda: len(c.got) == len(TOPICS))
     assert c.of() == TOPICS
     for envelope in c.got:

@@ -33,7 +33,7 @@ async def answered(relay: Relay, count: int, first: int = 0) -> None:
     """So many events, each as soon as it is there."""
     for n in range(first, first + count):
         await until(lambda n=n: len(relay.handed) > n)  # type: ignore[misc]
-        relay.told(relay.handed[n])
+        relay.answers(relay.handed[n])
 
 
 @in_loop
@@ -45,7 +45,7 @@ async def test_the_tasks_of_one_relay_are_told_of_one_after_the_other_in_the_ord
         await until(lambda: relay.handed == [1])
         for number in range(1, 2 * len(TOPICS) + 1):
             await until(lambda number=number: relay.handed == [*range(1, number + 1)])  # type: ignore[misc]
-            relay.told(number)
+            relay.answers(number)
         await until(lambda: publisher.lanes[NOBODY].outbox.floor == 2 * len(TOPICS))
 
 
@@ -94,7 +94,7 @@ async def test_a_relay_whose_containerd_is_away_is_asked_again_and_goes_on_in_or
         await write(w, life("c1", address=NOBODY, courier=ME))
         for n in range(3):
             await until(lambda n=n: len(relay.handed) > n)  # type: ignore[misc]
-            relay.told(1, 14, "containerd is away")
+            relay.answers(1, 14, "containerd is away")
         await answered(relay, len(TOPICS), 3)
         assert relay.handed == [1, 1, 1, *range(1, len(TOPICS) + 1)]
 
