@@ -18,7 +18,7 @@ from supervisor.compare import podspec
 from supervisor.compare.daemonless import Daemonless
 from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, Work, end_process, run, wait_readable
-from supervisor.compare.way import Told, Wait, WayContainer, WayPod, number_told
+from supervisor.compare.way import Wait, WayAnswer, WayContainer, WayPod, number_answer
 
 IN_MOVED_TO = 0x80
 
@@ -34,23 +34,23 @@ class Monitors:
         self._watch_fd = _inotify(self.exits, IN_MOVED_TO)
 
     def create_from(self, id: str, bundle: str, work: Work = SLEEP) -> float:
-        """conmon's start until it tells init's pid; milliseconds."""
-        told_fd, tell_fd = os.pipe()
+        """conmon's start until it reports init's pid; milliseconds."""
+        read_fd, write_fd = os.pipe()
         begun = time.perf_counter()
         process = subprocess.Popen(
             [*self._command(id, bundle), *(["-t"] if work.tty else []), *(["-i"] if work.stdin else [])],
-            pass_fds=(tell_fd,),
-            env={**os.environ, "_OCI_SYNCPIPE": str(tell_fd)},
+            pass_fds=(write_fd,),
+            env={**os.environ, "_OCI_SYNCPIPE": str(write_fd)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
-        os.close(tell_fd)
+        os.close(write_fd)
         try:
-            wait_readable(told_fd, "conmon's word")
+            wait_readable(read_fd, "conmon's word")
             took = (time.perf_counter() - begun) * 1000
-            os.read(told_fd, 4096)
+            os.read(read_fd, 4096)
         finally:
-            os.close(told_fd)
+            os.close(read_fd)
             process.wait()  # the first process; the one that stays is its child
         self._pids[id] = int(pathlib.Path(f"{self._place}/{id}.conmon").read_text())
         return took
@@ -122,11 +122,11 @@ class Conmons(Daemonless):
         return podspec.start(prepared, self._begun)
 
     def begin_wait(self, container: WayContainer) -> Wait:
-        def wait(seconds: float) -> Told:
+        def wait(seconds: float) -> WayAnswer:
             with self._news:
                 if not self._news.wait_for(lambda: container.id in self._ended, seconds):
                     raise TimeoutError(f"no exit file of {container.id}: not within {seconds:.0f} s")
-            return number_told(int(pathlib.Path(f"{self._monitors.exits}/{container.id}").read_text()))
+            return number_answer(int(pathlib.Path(f"{self._monitors.exits}/{container.id}").read_text()))
 
         return wait
 
@@ -159,7 +159,7 @@ class Conmons(Daemonless):
 
 
 def _inotify(directory: str, events: int) -> int:
-    """A descriptor that tells of files in a directory, inotify(7)."""
+    """Return a descriptor that reports files in a directory, inotify(7)."""
     libc = ctypes.CDLL(None, use_errno=True)
     fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
     if fd < 0 or libc.inotify_add_watch(fd, os.fsencode(directory), events) < 0:

@@ -118,7 +118,7 @@ class Api:
                 return task_pb2.WaitResponse.FromString(pending.result(seconds)).exit_status
             except grpc.FutureTimeoutError:
                 pending.cancel()
-                raise TimeoutError(f"no end of {id} is told: not within {seconds:.0f} s") from None
+                raise TimeoutError(f"no end of {id} is reported: not within {seconds:.0f} s") from None
             except grpc.RpcError as error:
                 raise _refusal(error) from error
 
@@ -166,10 +166,10 @@ def _refusal(error: grpc.RpcError) -> Refused:
 
 
 class Exits:
-    """Who is subscribed to containerd's events: when each init's exit was told, and with which code."""
+    """Who is subscribed to containerd's events: when each init's exit was reported, and with which code."""
 
     def __init__(self, channel: grpc.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
-        self._told: dict[str, tuple[float, int]] = {}
+        self._exits: dict[str, tuple[float, int]] = {}
         self._marked = False
         self._news = threading.Condition()
         topics = f'topic=="{MARK}"', 'topic=="/tasks/exit"'
@@ -187,14 +187,14 @@ class Exits:
     def of(self, id: str) -> tuple[float, int]:
         """When it was read (time.perf_counter), and the code."""
         with self._news:
-            if not self._news.wait_for(lambda: id in self._told, LIMIT_SECONDS):
+            if not self._news.wait_for(lambda: id in self._exits, LIMIT_SECONDS):
                 raise TimeoutError(f"no exit of {id}: not within {LIMIT_SECONDS:.0f} s")
-            return self._told.pop(id)
+            return self._exits.pop(id)
 
     def heard(self, id: str) -> int | None:
-        """The code, if the exit was told by now."""
+        """The code, if the exit was reported by now."""
         with self._news:
-            return self._told[id][1] if id in self._told else None
+            return self._exits[id][1] if id in self._exits else None
 
     def close(self) -> None:
         self._stream.cancel()
@@ -212,10 +212,10 @@ class Exits:
                 if envelope.topic == MARK:
                     self._marked = True
                     continue
-                told = events_pb2.TaskExit.FromString(envelope.event.value)
-                if told.id == told.container_id:
+                exit = events_pb2.TaskExit.FromString(envelope.event.value)
+                if exit.id == exit.container_id:
                     with self._news:
-                        self._told[told.id] = (at, told.exit_status)
+                        self._exits[exit.id] = (at, exit.exit_status)
                         self._news.notify_all()
         except grpc.RpcError as error:
             if error.code() not in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE):  # closed, or it was killed

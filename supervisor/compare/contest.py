@@ -19,7 +19,7 @@ from supervisor.runtime.oci import cgroups
 Say = Callable[[str], None]
 Make = Callable[[str], Callable[[machine.Scratch], Driver]]
 PIDFD = "the kernel's own word over a pidfd (PIDFD_GET_INFO)"
-MADE = "what each container was made to end with; the kernel tells since Linux 6.15"
+MADE = "what each container was made to end with; the kernel reports it since Linux 6.15"
 VERDICTS = ("right", "unknown", "wrong", "lost")
 
 
@@ -111,7 +111,7 @@ class Contest:
         """A way that fails takes no part any more; the others do."""
         try:
             yield
-        except Exception as error:  # whatever a way does wrong is its own affair, and is told in the report
+        except Exception as error:  # whatever a way does wrong is its own affair, and stands in the report
             words = " ".join(str(error).split()) or type(error).__name__
             self._ways[key] = replace(self._ways[key], why_not=words if what == "opening it" else f"{what}: {words}")
             self._say(f"{key} is left out: {self._ways[key].why_not}")
@@ -150,10 +150,10 @@ class Contest:
         return ", ".join(f"{key} {kb / 1024:.0f} MB" for key, kb in self._daemons.items() if kb and key in good)
 
     def _restart(self, key: str, found: list[TryAgain]) -> Restart:
-        told = [verdict for again in found for verdict in again.verdicts]
-        counts = {word: told.count(word) for word in VERDICTS}
+        verdicts = [verdict for again in found for verdict in again.verdicts]
+        counts = {word: verdicts.count(word) for word in VERDICTS}
         live = self._plan.pods * self._plan.containers
-        return Restart(key, live, tuple(again.ms for again in found), len(told), **counts)
+        return Restart(key, live, tuple(again.ms for again in found), len(verdicts), **counts)
 
 
 def conditions(scratch: machine.Scratch, plan: Plan) -> list[tuple[str, str]]:
@@ -170,6 +170,6 @@ def conditions(scratch: machine.Scratch, plan: Plan) -> list[tuple[str, str]]:
         ("restart", "from the daemon's exec until it answers for every container that it runs"),
         (
             "truth",
-            PIDFD if truth.kernel_tells() else MADE,
+            PIDFD if truth.kernel_reports() else MADE,
         ),
     ]

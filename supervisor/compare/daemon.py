@@ -39,7 +39,7 @@ class Daemon:
         return Client(f"{self.state}/exitd.sock")
 
     def shims(self) -> list[int]:
-        """The pids of its shims, told by the directory they work in."""
+        """Return the pids of its shims, known by the directory they work in."""
         return [pid for pid, line in command_lines() if line[0] == b"exitd-shim" and self._is_ours(pid)]
 
     def close(self) -> None:

@@ -3,22 +3,22 @@
 from collections.abc import Mapping, Sequence
 
 from supervisor.compare.machine import parent_of
-from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod
+from supervisor.compare.way import NO_ANSWER_SECONDS, Wait, WayAnswer, WayContainer, WayPod
 
 
 class Daemonless:
-    """That part of a Driver. `no_answer`: its words for an end that nobody tells."""
+    """That part of a Driver. `no_answer`: its words for an end that nobody reports."""
 
     no_answer: str
 
     def begin_wait(self, container: WayContainer) -> Wait:
         raise NotImplementedError
 
-    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
+    def answer(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> WayAnswer:
         try:
             return self.begin_wait(container)(seconds)
         except TimeoutError:
-            return Told(self.no_answer, None)
+            return WayAnswer(self.no_answer, None)
 
     def answers_for(self, containers: Sequence[WayContainer]) -> bool:
         return True  # nobody is asked

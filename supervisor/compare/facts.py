@@ -33,7 +33,7 @@ class Memory:
     private_kb: tuple[float, ...]
     pss_kb: tuple[float, ...]
     daemon_kb: float  # what the daemons have grown by, per pod
-    kernel_kb: float | None  # of the monitors' cgroup, per pod; None where no cgroup tells it
+    kernel_kb: float | None  # of the monitors' cgroup, per pod; None where no cgroup counts it
 
 
 @frozen

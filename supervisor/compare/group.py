@@ -22,7 +22,7 @@ class ProcessGroup:
         return ("/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{self._path}/cgroup.procs")
 
     def kernel_kb(self) -> float | None:
-        """None where this kernel does not tell."""
+        """Return its kernel memory in KiB; None where this kernel does not count it."""
         with contextlib.suppress(OSError):
             if self._v1:
                 return int((self._path / "memory.kmem.usage_in_bytes").read_text()) / 1024

@@ -57,37 +57,37 @@ def timed(work: Callable[[], R]) -> tuple[float, R]:
     return (time.perf_counter() - begun) * 1000, result
 
 
-def killed(container: WayContainer, told: Callable[[], R]) -> tuple[float, R]:
-    """Kill its init. Milliseconds until `told` returned; and what came of it."""
+def killed(container: WayContainer, reported: Callable[[], R]) -> tuple[float, R]:
+    """Kill its init. Return the milliseconds until `reported` returned; and what came of it."""
     begun = time.perf_counter()
     container.kill()
-    result = told()
+    result = reported()
     return (time.perf_counter() - begun) * 1000, result
 
 
 class WayNotice(threading.Thread, Generic[T]):
-    """A client that waits for one end: what it was told, and when (time.perf_counter). `wait` blocks for so many
+    """A client that waits for one end: what was reported to it, and when (time.perf_counter). `wait` blocks for so many
     seconds at most."""
 
     def __init__(self, wait: Callable[[float], T]) -> None:
         super().__init__(daemon=True)
         self._wait = wait
-        self._told: T | Exception = TimeoutError("nobody has told anything yet")
+        self._result: T | Exception = TimeoutError("nobody has reported anything yet")
         self.at = 0.0
         self.start()
 
     def run(self) -> None:
         try:
-            self._told = self._wait(NOTICE_SECONDS)
+            self._result = self._wait(NOTICE_SECONDS)
         except Exception as error:  # raised to whoever asks for the result
-            self._told = error
+            self._result = error
         self.at = time.perf_counter()
 
     def result(self) -> T:
         self.join(NOTICE_SECONDS + 5)
-        if isinstance(self._told, Exception):
-            raise self._told
-        return self._told
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
 
 
 def private_of(pids: Iterable[int]) -> int:

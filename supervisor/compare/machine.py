@@ -125,7 +125,7 @@ def first_line(*argv: str) -> str:
     if shutil.which(argv[0]) is None:
         return "absent"
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_SECONDS)
-    return (done.stdout.splitlines() or ["no version told"])[0]
+    return (done.stdout.splitlines() or ["no version shown"])[0]
 
 
 @frozen
@@ -204,7 +204,7 @@ def scratch(state_on: str, root_on: str) -> Iterator[Scratch]:
 
 def _unmounted(place: str) -> bool:
     """Wait until nothing is mounted below the place, UNMOUNT_SECONDS at most: what an engine that was ended a moment
-    ago has mounted goes with its last process. The file tells of each change (proc_pid_mountinfo(5))."""
+    ago has mounted goes with its last process. The file reports each change (proc_pid_mountinfo(5))."""
     deadline, changes = time.monotonic() + UNMOUNT_SECONDS, select.poll()
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         changes.register(file, select.POLLPRI)

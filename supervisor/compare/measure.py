@@ -15,7 +15,7 @@ from supervisor.compare.gate import CODE, Gates, open_gate
 from supervisor.compare.group import ProcessGroup
 from supervisor.compare.harness import NOTICE_SECONDS, WayNotice, few_at_once, private_of, timed
 from supervisor.compare.machine import SLEEP, pss_kb, state_of, until, wait_readable
-from supervisor.compare.way import NO_ANSWER_SECONDS, Driver, Told, WayContainer, WayPod, verdict, words_of
+from supervisor.compare.way import NO_ANSWER_SECONDS, Driver, WayAnswer, WayContainer, WayPod, verdict, words_of
 from supervisor.model.values import Exited, ExitStatus, Signaled
 
 SETTLE_SECONDS = 0.1
@@ -102,9 +102,9 @@ def _kill(container: WayContainer) -> float:
     return at
 
 
-def _expect(told: Told, wanted: ExitStatus) -> None:
-    if verdict(wanted, told) != "right":
-        raise Untrue(f"{told.words} is told of {words_of(wanted)}")
+def _expect(answer: WayAnswer, wanted: ExitStatus) -> None:
+    if verdict(wanted, answer) != "right":
+        raise Untrue(f"{answer.words} is reported of {words_of(wanted)}")
 
 
 @frozen
@@ -142,10 +142,10 @@ def _restart(entrant: Entrant, alive: Sequence[WayContainer], meanwhile: int) ->
     driver.start_daemon()
     until(lambda: driver.answers_for(alive), "the daemon's word for all that live", NOTICE_SECONDS, step=0.005)
     took = (time.perf_counter() - begun) * 1000
-    told = [driver.told(member) for member in pod.members]
+    answers = [driver.answer(member) for member in pod.members]
     true = [truth.end_of(member, ENDED) for member in pod.members]
     entrant.end(pod)
-    return TryAgain(took, tuple(map(verdict, true, told)))
+    return TryAgain(took, tuple(map(verdict, true, answers)))
 
 
 def _storm(entrant: Entrant, members: Sequence[WayContainer]) -> tuple[float, ...]:
@@ -185,10 +185,10 @@ def _fault(entrant: Entrant, victim: str, act: str) -> Fault:
         else:
             time.sleep(STOPPED_SECONDS)
     driver.start_daemon()
-    told = driver.told(member, NO_ANSWER_SECONDS)
+    answer = driver.answer(member, NO_ANSWER_SECONDS)
     true = truth.end_of(member, ENDED)
     entrant.end(pod)
-    return Fault(entrant.key, victim, act, words_of(true), told.words, verdict(true, told))
+    return Fault(entrant.key, victim, act, words_of(true), answer.words, verdict(true, answer))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from supervisor.compare import podspec
 from supervisor.compare.daemon import Daemon
 from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import Scratch, Work, parent_of, until
-from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod, words_of
+from supervisor.compare.way import NO_ANSWER_SECONDS, Wait, WayAnswer, WayContainer, WayPod, words_of
 from supervisor.model.errors import NoSuchContainer, ShuttingDown, TimedOut
 from supervisor.monitor import rundir
 
@@ -59,26 +59,26 @@ class Native:
     def begin_wait(self, container: WayContainer) -> Wait:
         waiting = self._client.begin_wait(container.id)
 
-        def wait(seconds: float) -> Told:
+        def wait(seconds: float) -> WayAnswer:
             try:
-                return told_by(waiting.result(seconds))
+                return answer_of(waiting.result(seconds))
             except TimedOut as error:
                 raise TimeoutError(f"{container.id}: {error}") from error
 
         return wait
 
-    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
-        answers: list[Told] = []
+    def answer(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> WayAnswer:
+        answers: list[WayAnswer] = []
 
         def asked() -> bool:
             with contextlib.suppress(Unreachable, ShuttingDown):
-                answers.append(self._told_once(container, seconds))
+                answers.append(self._asked_once(container, seconds))
             return bool(answers)
 
         try:
             until(asked, "an answer", seconds)
         except TimeoutError as error:
-            return Told(str(error), None)
+            return WayAnswer(str(error), None)
         return answers[0]
 
     def answers_for(self, containers: Sequence[WayContainer]) -> bool:
@@ -124,16 +124,16 @@ class Native:
     def close(self) -> None:
         self._steps.close()
 
-    def _told_once(self, container: WayContainer, seconds: float) -> Told:
+    def _asked_once(self, container: WayContainer, seconds: float) -> WayAnswer:
         try:
-            return told_by(self._client.begin_wait(container.id).result(seconds))
+            return answer_of(self._client.begin_wait(container.id).result(seconds))
         except (TimedOut, NoSuchContainer) as error:
-            return Told(str(error), None)
+            return WayAnswer(str(error), None)
 
 
-def told_by(exit_: pb.Exit | None) -> Told:
+def answer_of(exit_: pb.Exit | None) -> WayAnswer:
     """exitd's own words."""
     if exit_ is None:
-        return Told("no exit", None)
+        return WayAnswer("no exit", None)
     status = status_of(exit_)
-    return Told(f"{words_of(status)} ({exit_.source})", status)
+    return WayAnswer(f"{words_of(status)} ({exit_.source})", status)

@@ -22,7 +22,7 @@ from supervisor.compare.machine import (
     until,
 )
 from supervisor.compare.podspec import pause_root
-from supervisor.compare.way import Told, Wait, WayContainer, WayPod, number_told
+from supervisor.compare.way import Wait, WayAnswer, WayContainer, WayPod, number_answer
 
 SMALL_LIMIT = 4096
 SHARED = ("--network", "none", "--share", "ipc,net,uts", "--security-opt", "seccomp=unconfined")
@@ -119,7 +119,7 @@ class Podmans(Podman, Daemonless):
             env=self.environment,
         )
 
-        def wait(seconds: float) -> Told:
+        def wait(seconds: float) -> WayAnswer:
             try:
                 out, error = waiting.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
@@ -128,7 +128,7 @@ class Podmans(Podman, Daemonless):
                 raise TimeoutError(f"podman wait {container.id}: not within {seconds:.0f} s") from None
             words = error.strip().splitlines()
             number = out.strip()
-            return number_told(int(number)) if number.isdigit() else Told(words[-1] if words else number, None)
+            return number_answer(int(number)) if number.isdigit() else WayAnswer(words[-1] if words else number, None)
 
         return wait
 

@@ -1,4 +1,4 @@
-"""What is drawn and told of a report: medians with their bands, by way. Pure."""
+"""What is drawn and said of a report: medians with their bands, by way. Pure."""
 
 import dataclasses
 import math
@@ -91,7 +91,7 @@ def curve(storms: Iterable[Storm]) -> Curve | None:
 
 
 def fates(restarts: Iterable[Restart]) -> dict[str, int]:
-    """How many exits were told how, all rounds together."""
+    """Return how many exits got which verdict, all rounds together."""
     found = list(restarts)
     return {verdict: sum(int(getattr(each, verdict)) for each in found) for verdict in VERDICTS}
 

@@ -97,11 +97,11 @@ def _restarts(report: CompareReport, named: dict[str, str]) -> list[str]:
     rows = []
     for key in dict.fromkeys((row.way, row.live) for row in report.restarts):
         found = [row for row in report.restarts if (row.way, row.live) == key]
-        told = fates(found)
+        counts = fates(found)
         median, _, count = _span(band(value for row in found for value in row.ms), milliseconds)
         ended = f"{sum(row.ended for row in found):,}"
         rows.append(
-            (named[key[0]], f"{key[1]:,}", median, count, ended, *(f"{told[verdict]:,}" for verdict in VERDICTS))
+            (named[key[0]], f"{key[1]:,}", median, count, ended, *(f"{counts[verdict]:,}" for verdict in VERDICTS))
         )
     return _block("The daemon is killed", ("way", "live", "waits", "n", "ended", *VERDICTS), rows, 1)
 
@@ -113,7 +113,7 @@ def _faults(report: CompareReport, named: dict[str, str]) -> list[str]:
         for way in named:
             mine = [fault for fault in report.faults if (fault.victim, fault.act, fault.way) == (victim, act, way)]
             if mine:
-                told = ", ".join(dict.fromkeys(clean(fault.told) for fault in mine))
+                reported = ", ".join(dict.fromkeys(clean(fault.told) for fault in mine))
                 verdicts = ", ".join(dict.fromkeys(short(clean(fault.verdict), 9) for fault in mine))
-                rows.append((short(clean(f"{victim} {act}"), 18), named[way], verdicts, told))
+                rows.append((short(clean(f"{victim} {act}"), 18), named[way], verdicts, reported))
     return _block("Somebody dies at the exit", ("fault", "way", "verdict", "told"), rows, 4)

@@ -9,7 +9,7 @@ from supervisor.compare.daemon import Daemon
 from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import Scratch, Work, end_process, parent_of, until, wait_readable
 from supervisor.compare.server import EXITD_RUNTIME, RUNC_RUNTIME, WayServer, finding_exitd
-from supervisor.compare.way import NO_ANSWER_SECONDS, Told, Wait, WayContainer, WayPod, number_told
+from supervisor.compare.way import NO_ANSWER_SECONDS, Wait, WayAnswer, WayContainer, WayPod, number_answer
 
 RUNTIMES = {"containerd-runc": RUNC_RUNTIME, "containerd-exitd": EXITD_RUNTIME}
 EVENT_SECONDS = 1.0  # for an event when no Wait can be answered any more
@@ -47,19 +47,19 @@ class ContainerdTasksWay:
 
     def begin_wait(self, container: WayContainer) -> Wait:
         pending = self._api.begin_wait(container.id)
-        return lambda seconds: number_told(pending(seconds))
+        return lambda seconds: number_answer(pending(seconds))
 
-    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
-        """What Wait answers; or else the event that everybody else is told."""
+    def answer(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> WayAnswer:
+        """Return what Wait answers; or else the code of the event that everybody else gets."""
         try:
-            return number_told(self._api.begin_wait(container.id)(seconds))
+            return number_answer(self._api.begin_wait(container.id)(seconds))
         except (Refused, TimeoutError) as error:
             with contextlib.suppress(TimeoutError):
                 until(lambda: self._exits.heard(container.id) is not None, "an event", EVENT_SECONDS)
             number = self._exits.heard(container.id)
             if number is not None:
-                return number_told(number, f"{number} (event; Wait: {_short(error)})")
-            return Told(_short(error), None)
+                return number_answer(number, f"{number} (event; Wait: {_short(error)})")
+            return WayAnswer(_short(error), None)
 
     def answers_for(self, containers: Sequence[WayContainer]) -> bool:
         return all(self._api.runs(container.id) for container in containers)

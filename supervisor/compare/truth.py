@@ -14,7 +14,7 @@ LIMIT_SECONDS = 20.0
 
 
 @functools.cache
-def kernel_tells() -> bool:
+def kernel_reports() -> bool:
     """Tried on a process of our own: Linux 6.15 or newer does."""
     child = subprocess.Popen(["/bin/sh", "-c", f"exit {CODE}"], stdin=subprocess.DEVNULL)
     pidfd = os.pidfd_open(child.pid)
@@ -28,9 +28,9 @@ def kernel_tells() -> bool:
 
 
 def end_of(container: WayContainer, made_to_be: ExitStatus) -> ExitStatus:
-    """Once it has ended and somebody has reaped it. Where the kernel does not tell, what it was made to be."""
+    """Once it has ended and somebody has reaped it. Where the kernel does not report it, what it was made to be."""
     wait_readable(container.pidfd, f"the end of {container.id}", LIMIT_SECONDS)
-    if not kernel_tells():
+    if not kernel_reports():
         return made_to_be
     until(lambda: native.pidfd_exit_status(container.pidfd) is not None, f"who reaps {container.id}", LIMIT_SECONDS)
     status = native.pidfd_exit_status(container.pidfd)

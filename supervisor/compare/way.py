@@ -57,7 +57,7 @@ class WayPod:
 
 
 @frozen
-class Told:
+class WayAnswer:
     """What a way says of an end. `status` None: it has no answer. `folded`: its one number may stand for a signal."""
 
     words: str
@@ -65,7 +65,7 @@ class Told:
     folded: bool = False
 
 
-Wait = Callable[[float], Told]  # blocks that many seconds at most; TimeoutError
+Wait = Callable[[float], WayAnswer]  # blocks that many seconds at most; TimeoutError
 
 
 class Driver(Protocol):
@@ -74,57 +74,57 @@ class Driver(Protocol):
     group: ProcessGroup
 
     def prepare(self, id: str, works: Sequence[Work]) -> object:
-        """What must be there before a pod can be asked for: files alone."""
+        """Make what must be there before a pod can be asked for: files alone."""
 
     def start(self, prepared: object) -> WayPod:
-        """Pause container and members run when this returns."""
+        """Start a pod: pause container and members run when this returns."""
 
     def begin_wait(self, container: WayContainer) -> Wait:
-        """As a client that wants to know of the end."""
+        """Ask, as a client that waits for the end. Return what blocks until it is known."""
 
-    def told(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> Told:
-        """Asked now, also of a daemon that is only just coming back."""
+    def answer(self, container: WayContainer, seconds: float = NO_ANSWER_SECONDS) -> WayAnswer:
+        """Ask for its end now, also a daemon that is only just coming back, for so many seconds."""
 
     def answers_for(self, containers: Sequence[WayContainer]) -> bool:
-        """The daemon says of each that it runs."""
+        """Whether the daemon says of each that it runs."""
 
     def end(self, pod: WayPod) -> None:
-        """Everything of it, whatever has become of it."""
+        """Remove everything of the pod, whatever has become of it."""
 
     def beside(self, pod: WayPod) -> list[int]:
-        """The processes that stay with the pod beside the containers' own."""
+        """Return the pids of the processes that stay with the pod beside the containers' own."""
 
     def daemons(self) -> list[int]: ...
     def victims(self, pod: WayPod) -> Mapping[str, int]:
-        """Who could be missing when its first member ends: name and pid."""
+        """Return who could be missing when its first member ends: pids by name."""
 
     def kill_daemon(self) -> bool:
-        """SIGKILL, and its end. False: this way has none."""
+        """Kill the daemon, and await its end. Return False if this way has none."""
 
     def start_daemon(self) -> None:
-        """Again, until it answers; nothing to do while it runs."""
+        """Start the daemon again, and wait until it answers; do nothing while it runs."""
 
     def close(self) -> None: ...
 
 
-def number_told(number: int, words: str = "") -> Told:
-    """By one who has a single number for every end: 255 is its word for not knowing."""
+def number_answer(number: int, words: str = "") -> WayAnswer:
+    """Return the answer of a way that has a single number for every end: 255 is its word for not knowing."""
     said = words or str(number)
-    return Told(said, Unknown(said, number) if number == UNKNOWN_NUMBER else Exited(number), folded=True)
+    return WayAnswer(said, Unknown(said, number) if number == UNKNOWN_NUMBER else Exited(number), folded=True)
 
 
-def verdict(truth: ExitStatus, told: Told) -> str:
-    """right | unknown | wrong | lost."""
-    if told.status is None:
+def verdict(truth: ExitStatus, answer: WayAnswer) -> str:
+    """Return right | unknown | wrong | lost."""
+    if answer.status is None:
         return "lost"
-    if isinstance(told.status, Unknown):
+    if isinstance(answer.status, Unknown):
         return "unknown"
-    same = fold(told.status) == fold(truth) if told.folded else _plain(told.status) == _plain(truth)
+    same = fold(answer.status) == fold(truth) if answer.folded else _plain(answer.status) == _plain(truth)
     return "right" if same else "wrong"
 
 
 def words_of(status: ExitStatus) -> str:
-    """As the report has it."""
+    """Return the status in the words of the report."""
     match status:
         case Exited(code):
             return f"exited {code}"
@@ -135,5 +135,5 @@ def words_of(status: ExitStatus) -> str:
 
 
 def _plain(status: ExitStatus) -> ExitStatus:
-    """Whether it dumped core is the host's setting."""
+    """Return the status without whether it dumped core, which is the host's setting."""
     return Signaled(status.signal) if isinstance(status, Signaled) else status

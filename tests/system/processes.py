@@ -70,7 +70,7 @@ def wait_gone(pid: int, meanwhile_pidfd: int) -> bool:
 
 
 @functools.cache
-def kernel_tells() -> bool:
+def kernel_reports() -> bool:
     """Whether a pidfd says how a process has ended that another has reaped: Linux 6.15."""
     pid = os.fork()
     if not pid:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from shim import fields, launch, native
 from tests.system import keepers
 from tests.system.keepers import Keeper, Node
-from tests.system.processes import children_of, kernel_tells, open_files, wait_state
+from tests.system.processes import children_of, kernel_reports, open_files, wait_state
 from tests.system.test_faults import failing
 from tests.system.test_keeper import reconnect, upgrade
 from tests.system.waits import LIMIT_SECONDS, until, wait_readable
@@ -475,7 +475,7 @@ def test_how_a_strangers_child_ends_is_journalled_once_it_is_reaped_where_the_ke
     assert box.held() == before + 1
     process.communicate(b"go\n", timeout=LIMIT_SECONDS)
     until(lambda: box.held() == before, "the keeper still holds a pidfd")
-    if not kernel_tells():
+    if not kernel_reports():
         assert not box.keeper.entries()
         return
     (entry,) = box.keeper.entries()
@@ -492,7 +492,7 @@ def test_the_code_that_is_journalled_is_that_of_wait_also_where_the_leader_leave
 ) -> None:
     """For the pidfd the kernel keeps the leader's own code where the leader is the last to go. Its zombie shows the
     true one. Who is the last is luck: it is tried until the pidfd was wrong a few times."""
-    if not kernel_tells():
+    if not kernel_reports():
         return
     program, lost = str(tmp_path / "leaver"), 0
     source = pathlib.Path(__file__).with_name("leaver.c")
@@ -560,7 +560,7 @@ def test_an_upgrade_without_room_for_a_descriptor_or_memory_loses_nothing(box: B
         if error == "ENFILE":
             assert box.keeper.ask("exitd-list", ("at", 0)).get("id") == "box"
     process.communicate(b"go\n", timeout=LIMIT_SECONDS)
-    if kernel_tells():
+    if kernel_reports():
         until(lambda: [entry.code for entry in box.keeper.entries()] == [43], "the entry")
     ended(orphan)
     killed(box.begin(STAYS, {3: box.files[3]}, adopt=True))
@@ -589,7 +589,7 @@ def leave(box: Box) -> None:
 
 
 def test_an_end_of_a_strangers_child_that_cannot_be_written_down_is_tried_again(box: Box) -> None:
-    if not kernel_tells():
+    if not kernel_reports():
         return
     process = stranger(box, "exit 43")
     with failing(box.node, box.keeper.process.pid, "pwrite64", "EIO") as failed:
@@ -602,7 +602,7 @@ def test_an_end_of_a_strangers_child_that_cannot_be_written_down_is_tried_again(
 
 def test_an_end_is_known_although_the_process_leaves_while_the_kernel_is_asked(box: Box) -> None:
     """It answers ESRCH then, though it has stored the status."""
-    if not kernel_tells():
+    if not kernel_reports():
         return
     process = stranger(box, "exit 43")
     with failing(box.node, box.keeper.process.pid, "ioctl", "ESRCH:when=1") as failed:
@@ -630,4 +630,4 @@ def test_an_idle_keeper_ends_and_one_does_not_that_has_output_or_an_end_that_onl
             assert wait_readable(idle.files[PIDFD])
             assert not wait_readable(output.files[PIDFD], 0)
             assert not wait_readable(end.files[PIDFD], 0)
-            assert failed.times() or not kernel_tells()
+            assert failed.times() or not kernel_reports()

@@ -11,7 +11,7 @@ from shim import fields, launch, native, programs
 from supervisor.model.values import Process
 from tests.system import keepers
 from tests.system.keepers import Node
-from tests.system.processes import children_of, end_process, kernel_tells, open_files
+from tests.system.processes import children_of, end_process, kernel_reports, open_files
 from tests.system.waits import LIMIT_SECONDS, until
 
 # shim/keeper/resume.c: struct head, and struct run as versions 1 to 3 had it, the latter two with padding at their end.
@@ -100,7 +100,7 @@ def test_a_table_of_an_earlier_version_is_taken_over_with_its_runs_and_their_out
 def test_a_strangers_child_in_a_table_of_an_earlier_version_is_watched_also_where_its_shim_was_replaced(
     node: Node, version: int, size: int, shim: str
 ) -> None:
-    if not kernel_tells():
+    if not kernel_reports():
         return
     init = subprocess.Popen(["/bin/sh", "-c", "read go; exit 43"], stdin=subprocess.PIPE)
     keeper = upgraded(node, version, size, Process(init.pid, native.process_stat(init.pid)[2]), shim)

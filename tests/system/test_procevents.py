@@ -29,7 +29,7 @@ from tests.system import daemons, lives
 from tests.system.daemons import Daemon, remove_all
 from tests.system.exitctl import Cli
 from tests.system.lives import word
-from tests.system.processes import kernel_tells, open_files
+from tests.system.processes import kernel_reports, open_files
 from tests.system.waits import LIMIT_SECONDS, until
 from tests.system.watched import Stranger, ends, said, stranger, told
 
@@ -374,7 +374,7 @@ def test_the_code_of_a_first_thread_that_has_left_is_not_its_containers_after_th
         orphan(container)
         (tmp_path / "go").write_text("go")
         exit_ = lives.last_exit(client, container.id)
-        known = witness == "procevents" or kernel_tells()
+        known = witness == "procevents" or kernel_reports()
         assert (word(exit_), exit_.source) == (("exited 7", witness) if known else ("unknown monitors-killed", "none"))
 
 

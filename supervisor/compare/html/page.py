@@ -15,7 +15,7 @@ from supervisor.compare.summary import VERDICTS, cell, checked, columns, keys, n
 from supervisor.compare.words import number
 
 _ACTS = {"kill": "killed", "stop": "stopped"}
-_MOST_TOLD = 3  # different words in a cell; all are in the table below
+_MOST_WORDS = 3  # different words in a cell; all are in the table below
 
 
 def page(report: CompareReport) -> str:
@@ -66,7 +66,7 @@ def _mark(report: CompareReport, way: Way, at: int) -> Markup:
 
 def _measured(part: Part) -> Markup:
     figures = (
-        tag("figure", tag("figcaption", tag("p", drawing.told)), Markup(svg(key, [drawing])))
+        tag("figure", tag("figcaption", tag("p", drawing.text)), Markup(svg(key, [drawing])))
         for key, drawing in part.drawings.items()
     )
     return _section(
@@ -140,9 +140,9 @@ def _known(verdict: str) -> str | None:
 def _verdict(verdict: str, those: Sequence[Fault]) -> Markup:
     sign = SIGNS.get(verdict, ("!", ""))[0]
     count = f"{number(len(those))} " if len(those) > 1 else ""
-    told = list(dict.fromkeys(fault.told for fault in those))
-    more = f" and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    said = f"told {', '.join(told[:_MOST_TOLD])}{more}" if any(told) else "told nothing"
+    reported = list(dict.fromkeys(fault.told for fault in those))
+    more = f" and {len(reported) - _MOST_WORDS} more" if len(reported) > _MOST_WORDS else ""
+    said = f"told {', '.join(reported[:_MOST_WORDS])}{more}" if any(reported) else "told nothing"
     truths = ", ".join(dict.fromkeys(fault.truth for fault in those))
     head = tag("b", tag("span", sign, class_="sign", aria_hidden="true"), f"{count}{verdict}")
     return tag("div", head, said, class_=_known(verdict), title=f"the truth: {truths}")

@@ -119,12 +119,12 @@ def _by_members(report: CompareReport, panel: Panel) -> dict[str, dict[int, Band
 def _grows(report: CompareReport, panel: Panel, found: dict[str, dict[int, Band]]) -> Drawing:
     most = max(members for rows in found.values() for members in rows)
     at_most = {way: rows[most].median for way, rows in found.items() if most in rows}
-    told = [against(report, at_most, panel.unit)]
+    phrases = [against(report, at_most, panel.unit)]
     if two := pair(report, at_most):
         first, second = ({members: each.median for members, each in found[way].items()} for way in two)
-        told += [said] if (said := turn(first, second)) else []
+        phrases += [said] if (said := turn(first, second)) else []
     count = samples((each.n for rows in found.values() for each in rows.values()), "a point")
-    said = sentence(f"{panel.subject}, at {several(most, 'member')}: {'; '.join(told)} ({count})")
+    said = sentence(f"{panel.subject}, at {several(most, 'member')}: {'; '.join(phrases)} ({count})")
     drawn = [PlotLine(names(report)[way], looks(keys(report))[way], tuple(rows.items())) for way, rows in found.items()]
     return lines(panel.title, panel.note, _ALONG, said, panel.unit, drawn)
 
@@ -164,13 +164,13 @@ def _timed(report: CompareReport, what: str) -> dict[tuple[str, str], tuple[floa
 def _latency(report: CompareReport, what: str) -> Drawing | None:
     """None when nothing of the kind was measured."""
     found = _timed(report, what)
-    told = []
+    phrases = []
     for load in sorted(dict.fromkeys(load for _, load in found), key=lambda load: load != "idle"):
         medians = {way: each.median for (way, at), ms in found.items() if at == load and (each := band(ms))}
-        told.append(sentence(f"{_LOADS.get(load, load)} the median is {against(report, medians, milliseconds)}"))
-    told.append(sentence(samples(map(len, found.values()), "a row")))
+        phrases.append(sentence(f"{_LOADS.get(load, load)} the median is {against(report, medians, milliseconds)}"))
+    phrases.append(sentence(samples(map(len, found.values()), "a row")))
     rows = [Row(names(report)[way], load, looks(keys(report))[way], ms) for (way, load), ms in found.items()]
-    return strips(_TITLES.get(what, what), "time", " ".join(told), milliseconds, rows) if rows else None
+    return strips(_TITLES.get(what, what), "time", " ".join(phrases), milliseconds, rows) if rows else None
 
 
 def _loaded(report: CompareReport, what: str) -> Table:
@@ -203,10 +203,10 @@ def _storm(report: CompareReport, count: int, curves: dict[str, tuple[Band, ...]
     named = names(report)
     last = {way: points[-1].median for way, points in curves.items() if len(points) >= count}
     short = [f"{named[way]} ({len(points):,})" for way, points in curves.items() if way not in last]
-    told = [f"the last of {count:,} exits is known after {against(report, last, milliseconds)}"] if last else []
-    told += [f"fewer than {count:,} notices came with {listed(short)}"] if short else []
+    phrases = [f"the last of {count:,} exits is known after {against(report, last, milliseconds)}"] if last else []
+    phrases += [f"fewer than {count:,} notices came with {listed(short)}"] if short else []
     rounds = samples((points[0].n for points in curves.values()), "a line").replace("sample", "round")
-    said = " ".join(map(sentence, (*told, f"Medians of {rounds}")))
+    said = " ".join(map(sentence, (*phrases, f"Medians of {rounds}")))
     drawn = [PlotLine(named[way], looks(keys(report))[way], tuple(enumerate(curves[way], 1))) for way in curves]
     title, along = f"{count:,} exits at once", "exits known to the client"
     return lines(title, "time since the kill", along, said, milliseconds, drawn, even=True)
@@ -234,10 +234,10 @@ def restarts(report: CompareReport) -> Part:
     rows = [
         Row(named[way], f"{live:,} live", seen[way], _ms(found), fates(found)) for (way, live), found in groups.items()
     ]
-    note, told = "what it says of them afterwards, all rounds", _away(named, groups)
+    note, phrases = "what it says of them afterwards, all rounds", _away(named, groups)
     drawings = {
         "restart-ms": strips("Until every wait is rebuilt", "time", _rebuilt(report, groups), milliseconds, rows),
-        "restart-told": shares("Exits while the daemon is away", note, told, rows),
+        "restart-told": shares("Exits while the daemon is away", note, phrases, rows),
     }
     return Part("restart", title, drawings, (_ended(named, groups),))
 

@@ -57,10 +57,10 @@ _Some = TypeVar("_Some")
 
 @frozen
 class Drawing:
-    """`told`: what it shows, for those who don't see it. `draw` puts it on a figure of some height, in pixels."""
+    """`text`: what it shows, for those who don't see it. `draw` puts it on a figure of some height, in pixels."""
 
     title: str
-    told: str
+    text: str
     height: float
     draw: Callable[[FigureBase, float], None]
 
@@ -82,7 +82,7 @@ class Row:
 
 
 def lines(
-    title: str, note: str, along: str, told: str, unit: Unit, found: Sequence[PlotLine], *, even: bool = False
+    title: str, note: str, along: str, text: str, unit: Unit, found: Sequence[PlotLine], *, even: bool = False
 ) -> Drawing:
     """Lines with their bands. `even`: every figure of the bottom axis counts alike, and of the lines it matters how
     they end; else each of its figures was chosen, and is a tick."""
@@ -104,7 +104,7 @@ def lines(
         banded = any(b.n > 1 for line in found for _, b in line.points)
         _heading(on, height, title, _note(note, log=low is not None, banded=banded))
 
-    return Drawing(title, told, LINES_HEIGHT, draw)
+    return Drawing(title, text, LINES_HEIGHT, draw)
 
 
 def _end(line: PlotLine) -> float:
@@ -121,7 +121,7 @@ def _line(axes: Axes, line: PlotLine, low: float | None) -> None:
     axes.plot(x, median, **_marked(line.look), markevery=shown, label=short(clean(line.name), 20))
 
 
-def strips(title: str, note: str, told: str, unit: Unit, found: Sequence[Row]) -> Drawing:
+def strips(title: str, note: str, text: str, unit: Unit, found: Sequence[Row]) -> Drawing:
     """Every sample as a dot, the band from p5 to p95 behind them, the median as a stroke and as a figure beside."""
     summed = [(row, each) for row in found if (each := band(row.values))]
     rows = [row for row, _ in summed]
@@ -142,10 +142,10 @@ def strips(title: str, note: str, told: str, unit: Unit, found: Sequence[Row]) -
         _heading(on, height, title, said)
         on.text(1, 1 - 35 / height, "median", size=12, ha="right")
 
-    return Drawing(title, told, TOP + _height(rows) + BELOW, draw)
+    return Drawing(title, text, TOP + _height(rows) + BELOW, draw)
 
 
-def shares(title: str, note: str, told: str, found: Sequence[Row]) -> Drawing:
+def shares(title: str, note: str, text: str, found: Sequence[Row]) -> Drawing:
     """What became of exits, as shares of a bar: each share has its colour, its sign and its count."""
 
     def draw(on: FigureBase, height: float) -> None:
@@ -157,7 +157,7 @@ def shares(title: str, note: str, told: str, found: Sequence[Row]) -> Drawing:
             _shared(axes, row.counts, y)
         _heading(on, height, title, note)
 
-    return Drawing(title, told, TOP + BELOW + _height(found), draw)
+    return Drawing(title, text, TOP + BELOW + _height(found), draw)
 
 
 def _shared(axes: Axes, counts: Mapping[str, int], y: float) -> None:
@@ -187,11 +187,11 @@ def svg(key: str, drawings: Sequence[Drawing], *, alone: bool = False) -> str:
             part.set_facecolor("none")
             each.draw(part, height)
         root = _written(figure, key, alone)
-    told = {
-        "desc": " ".join(each.told for each in drawings),
+    words_by_tag = {
+        "desc": " ".join(each.text for each in drawings),
         "title": "; ".join(each.title for each in drawings),
     }
-    for name, words in told.items():
+    for name, words in words_by_tag.items():
         child = ET.Element(f"{{{_SVG}}}{name}", id=f"{key}-{name}")
         child.text = clean(words)
         root.insert(0, child)

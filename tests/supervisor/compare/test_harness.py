@@ -1,4 +1,4 @@
-"""Everybody has a turn at being first; a client that waits knows what it was told, and when."""
+"""Everybody has a turn at being first; a client that waits knows what was reported, and when."""
 
 import pathlib
 import subprocess

@@ -28,7 +28,7 @@ def test_the_witness_says_how_a_process_ended(script: str, made_to_be: ExitStatu
 
 
 def test_where_the_kernel_tells_nobody_has_to_be_believed() -> None:
-    if not truth.kernel_tells():  # then what a container was made to be is all there is
+    if not truth.kernel_reports():  # then what a container was made to be is all there is
         return
     child = subprocess.Popen(["sh", "-c", "read line; exit 7"], stdin=subprocess.PIPE)
     container = WayContainer("one", child.pid).hold()

@@ -32,7 +32,7 @@ from tests.system.execs import end_of
 from tests.system.keepers import Node
 from tests.system.kill_matrix.table import row
 from tests.system.lives import last_exit, word
-from tests.system.processes import end_process, kernel_tells, open_files
+from tests.system.processes import end_process, kernel_reports, open_files
 from tests.system.streams import finish
 from tests.system.waits import LIMIT_SECONDS, scaled, until, wait_readable
 
@@ -264,7 +264,7 @@ def test_an_end_that_the_next_keeper_has_not_journalled_yet_is_waited_for(
             play.start_exitd()
             until(lambda: daemon.log.read_text().count("no answer") > silent, "the keeper is not asked")
             with daemon.client() as client:
-                assert not kernel_tells() or all(lives.ledger(client, subject.id) == [] for subject in subjects)
+                assert not kernel_reports() or all(lives.ledger(client, subject.id) == [] for subject in subjects)
         finally:
             signal.pidfd_send_signal(keeper, signal.SIGCONT)
             os.close(keeper)
@@ -366,7 +366,7 @@ def check(client: Client, subject: Subject) -> None:
 
 
 def is_true(exit_: pb.Exit, code: int) -> bool:
-    silent = not kernel_tells() and word(exit_) == "unknown monitors-killed"
+    silent = not kernel_reports() and word(exit_) == "unknown monitors-killed"
     return word(exit_) == f"exited {code}" or silent
 
 
