@@ -52,16 +52,16 @@ def exposition(
 ) -> str:
     """Return all metric families, each with its help and type."""
     containers, kills = tuple(containers), Counter[Labels]()
-    told = Counter[Labels]()
+    counted = Counter[Labels]()
     for exit_ in exits:
-        told[_labels_of(exit_)] += 1
+        counted[_labels_of(exit_)] += 1
         kills[(("watched", _watched(exit_)),)] += exit_.oom.kills
     phases: Counter[Labels] = Counter((("phase", _phase(each)),) for each in containers)
     restarts: dict[Labels, int] = {
         (("container", each.spec.name), ("id", each.id)): each.restart_count for each in containers
     }
     families: tuple[tuple[str, str, Mapping[Labels, int]], ...] = (
-        ("exitd_exits", "Exits in the ledger, those of execs and of what is watched included.", told),
+        ("exitd_exits", "Exits in the ledger, those of execs and of what is watched included.", counted),
         ("exitd_memory_kills", "Processes that were killed for memory, by the exits in the ledger.", kills),
         ("exitd_containers", "Containers that exitd has now.", phases),
         ("exitd_restarts", "Restarts by policy of each container that exitd has now.", restarts),

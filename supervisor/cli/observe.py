@@ -13,7 +13,7 @@ from supervisor.cli.watch import event_line
 from supervisor.model.errors import BadRequest
 
 HEADINGS = ("TARGET", "KIND", "SINCE", "PROCESSES", "EXITS", "TROUBLE")
-TOLD = "exit"
+EXIT = "exit"
 
 
 @click.command()
@@ -81,12 +81,12 @@ def _show(client: Client, reply: pb.WatchReply, wanted: output.Format) -> int:
     """Print each end as it comes; of a single process, until its end."""
     complain(f"watching {reply.watch.target}; ctrl-c ends the showing, and --stop the watch")
     last = reply.seq - 1
-    filters = (f"watch={reply.watch.target}", f"type={TOLD}", "type=unwatch")
+    filters = (f"watch={reply.watch.target}", f"type={EXIT}", "type=unwatch")
     try:
         for item in client.events(pb.EventsRequest(from_seq=reply.seq, filters=filters)):
             last = max(last, item.event.seq, item.bookmark, item.lost.to)
             match item.WhichOneof("item"):
-                case "event" if item.event.type == TOLD:
+                case "event" if item.event.type == EXIT:
                     _print(event_line(item.event), event_document(item.event), wanted)
                     if reply.watch.kind == "pid":
                         return 0

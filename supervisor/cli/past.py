@@ -29,7 +29,7 @@ def why(ctx: click.Context, container: str) -> int:
         print(story.not_ended(found, now_ns()), end="")
     elif exit_ is not None:
         lines = last_words(client, found.id) if found is not None else ()
-        print(story.tell(exit_, found, lines), end="")
+        print(story.of(exit_, found, lines), end="")
     return 0
 
 

@@ -70,8 +70,9 @@ DECISIONS = {
 }
 
 
-def tell(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str]) -> str:
-    """Return plain sentences, one a line. `container` is None if it has been removed; log lines are shown unchanged."""
+def of(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str]) -> str:
+    """Return the story of an exit: plain sentences, one a line. `container` is None if it has been removed; log lines
+    are shown unchanged."""
     lines = [
         f"{_subject(exit_)} {_ending(exit_)}.",
         f"  {_when(exit_)}",

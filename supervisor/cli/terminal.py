@@ -81,16 +81,16 @@ class Raw:
 
 
 class Resizes:
-    """`with Resizes(fd, signals, tell):` calls `tell` for every new size of the terminal, in a separate thread, since
-    that may take a while."""
+    """`with Resizes(fd, signals, resize):` calls `resize` for every new size of the terminal, in a separate thread,
+    since that may take a while."""
 
     def __init__(
-        self, fd: int, signals: Signals, tell: Callable[[int, int], None], known: tuple[int, int] | None = None
+        self, fd: int, signals: Signals, resize: Callable[[int, int], None], known: tuple[int, int] | None = None
     ) -> None:
         self._fd = fd
         self._signals = signals
-        self._tell = tell
-        self._told = known
+        self._resize = resize
+        self._known = known
         self._notes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._stack = contextlib.ExitStack()
         self._thread = threading.Thread(target=self._work, name="resize", daemon=True)
@@ -111,6 +111,6 @@ class Resizes:
     def _work(self) -> None:
         while self._notes.get():
             size = size_of(self._fd)
-            if size is not None and size != self._told:
-                self._tell(*size)
-                self._told = size
+            if size is not None and size != self._known:
+                self._resize(*size)
+                self._known = size

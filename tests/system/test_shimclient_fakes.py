@@ -326,7 +326,7 @@ def test_a_delete_that_failed_is_not_called_one_and_no_next_run_begins_beside_wh
         ]
         (told,) = [event for event in events(client, container.id) if event.type == "exit"]
         assert told.exit.cause == "shim-lost-undeleted"
-        assert "the shim's delete failed" in story.tell(told.exit, None, [])
+        assert "the shim's delete failed" in story.of(told.exit, None, [])
         odd.does()
         client.remove(container.id, force=True)
     nothing_left(odd)

@@ -79,7 +79,7 @@ def test_the_detach_keys_work_although_its_output_has_ended(
     daemon: FakeDaemon, attached: FakeAttach, pty: Pty, tmp_path: Path
 ) -> None:
     running(daemon, stdin=True, tty=True)
-    daemon.started.clear()  # nobody tells an exit
+    daemon.started.clear()  # nobody reports an exit
     child = Child(tmp_path, "attach", "web", pty=pty)
     pty.until_raw()
     attached.end()

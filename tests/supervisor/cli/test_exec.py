@@ -32,7 +32,7 @@ def test_exec_asks_for_all_it_was_told(daemon: FakeDaemon, exitctl: Exitctl, mon
 
 
 @pytest.mark.parametrize(
-    ("exit_", "code", "told"),
+    ("exit_", "code", "reported"),
     [
         (exit_of(kind="exited", code=0), 0, ""),
         (exit_of(kind="exited", code=3), 3, ""),
@@ -42,7 +42,7 @@ def test_exec_asks_for_all_it_was_told(daemon: FakeDaemon, exitctl: Exitctl, mon
     ],
 )
 def test_exec_exits_with_the_execs_own_code(
-    daemon: FakeDaemon, attached: FakeAttach, exitctl: Exitctl, exit_: pb.Exit, code: int, told: str
+    daemon: FakeDaemon, attached: FakeAttach, exitctl: Exitctl, exit_: pb.Exit, code: int, reported: str
 ) -> None:
     daemon.answers.Exec = made_exec
     daemon.started.set()
@@ -52,7 +52,7 @@ def test_exec_exits_with_the_execs_own_code(
     attached.end()
     outcome = exitctl("exec", "--timeout", "2", "web", "true")
     assert (outcome.code, outcome.out) == (code, "out\n")
-    assert outcome.err == "err\n" + (f"exitctl: {told}\n" if told else "")
+    assert outcome.err == "err\n" + (f"exitctl: {reported}\n" if reported else "")
     start, wait = attached.starts[0], daemon.asked_for(pb.WaitRequest)[0]
     assert (start.id, start.exec_id, start.stdin, start.stderr, start.lossless) == (ID, EXEC, False, True, True)
     assert (wait.id, wait.exec_id, wait.run) == (ID, EXEC, 3)

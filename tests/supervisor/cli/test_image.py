@@ -211,17 +211,17 @@ def test_an_image_that_cannot_be_had_is_told_and_no_container_is_made(store: Fak
 def test_whoever_waits_long_for_an_image_is_told_what_for(
     store: FakeDaemon, exitctl: Exitctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = threading.Event()
+    reported = threading.Event()
     monkeypatch.setattr(fetch, "QUIET_SECONDS", 0.01)
 
     def complain(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
-        told.set()
+        reported.set()
 
     monkeypatch.setattr(fetch, "complain", complain)
 
     def slow(_: object) -> pb.PullImageReply:
-        assert told.wait(10)
+        assert reported.wait(10)
         return pb.PullImageReply(image=TWO)
 
     store.answers.PullImage = slow

@@ -54,10 +54,10 @@ def test_it_is_attached_before_the_start_losing_nothing_with_the_size_of_the_ter
 def test_the_containers_terminal_follows_the_size_of_ours(
     daemon: FakeDaemon, attached: FakeAttach, pty: Pty, tmp_path: Path
 ) -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
     def resized(request: pb.ResizePtyRequest) -> pb.ResizePtyReply:
-        told.append((request.size.rows, request.size.cols))
+        reported.append((request.size.rows, request.size.cols))
         attached.end()
         return pb.ResizePtyReply()
 
@@ -67,7 +67,7 @@ def test_the_containers_terminal_follows_the_size_of_ours(
     pty.resize(50, 132)
     child.signal(signal.SIGWINCH)
     assert child.ended()[0] == 7
-    assert told == [(50, 132)]
+    assert reported == [(50, 132)]
 
 
 def test_the_detach_keys_leave_it_running_with_code_0_and_a_hint(

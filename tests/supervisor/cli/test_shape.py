@@ -249,8 +249,8 @@ def test_options_come_back_in_dockers_places() -> None:
 def test_what_the_shim_has_moved_is_shown_if_it_told() -> None:
     own = shape.container_document(pb.Container())["Exitd"]
     assert isinstance(own, dict) and own["Streams"] is None
-    told = pb.StreamCounters(stdout_bytes=1, stderr_bytes=2, stdin_bytes=3, lost_bytes=4, dropped_bytes=5)
-    own = shape.container_document(pb.Container(streams=told))["Exitd"]
+    reported = pb.StreamCounters(stdout_bytes=1, stderr_bytes=2, stdin_bytes=3, lost_bytes=4, dropped_bytes=5)
+    own = shape.container_document(pb.Container(streams=reported))["Exitd"]
     assert isinstance(own, dict)
     assert own["Streams"] == {"Stdout": 1, "Stderr": 2, "Stdin": 3, "Lost": 4, "Dropped": 5}
 

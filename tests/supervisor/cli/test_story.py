@@ -18,7 +18,7 @@ def exit_of(**fields: object) -> pb.Exit:
 
 
 def test_a_code_is_told_with_witness_time_and_policy() -> None:
-    text = story.tell(exit_of(kind="exited", code=7), pb.Container(run=2), ["one", "two"])
+    text = story.of(exit_of(kind="exited", code=7), pb.Container(run=2), ["one", "two"])
     assert text.startswith("web, run 2, ended with code 7.\n")
     assert "Its shim, the parent process" in text
     assert "4 s after its start" in text
@@ -28,7 +28,7 @@ def test_a_code_is_told_with_witness_time_and_policy() -> None:
 
 
 def test_an_oom_kill_names_the_victim_and_the_limit() -> None:
-    text = story.tell(
+    text = story.of(
         exit_of(kind="signaled", signal=9, reason="oom", oom=pb.Oom(init=True, kills=1, limit_bytes=64 << 20)), None, []
     )
     assert "signal 9 (SIGKILL)" in text
@@ -37,24 +37,24 @@ def test_an_oom_kill_names_the_victim_and_the_limit() -> None:
 
 
 def test_a_killed_child_is_not_told_as_the_main_process() -> None:
-    text = story.tell(exit_of(kind="exited", code=0, oom=pb.Oom(kills=2)), None, [])
+    text = story.of(exit_of(kind="exited", code=0, oom=pb.Oom(kills=2)), None, [])
     assert "2 other processes of it killed, not the main one" in text
 
 
 def test_of_an_unknown_end_nobody_says_which_process_the_memory_kill_hit() -> None:
     unknown = {"kind": "unknown", "cause": "shim-number-only", "number": 137, "oom": pb.Oom(kills=1)}
-    text = story.tell(exit_of(reason="oom", **unknown), None, [])
+    text = story.of(exit_of(reason="oom", **unknown), None, [])
     assert "137 is the number of the signal that the kernel sends for that" in text
     assert "one process of it killed; whether the main one was among them is not known" in text
 
 
 def test_the_caller_is_named_by_uid_and_pid() -> None:
-    text = story.tell(exit_of(kind="signaled", signal=15, reason="stop", by=pb.By(uid=0, pid=99)), None, [])
+    text = story.of(exit_of(kind="signaled", signal=15, reason="stop", by=pb.By(uid=0, pid=99)), None, [])
     assert "It was asked to stop, by user 0 in process 99." in text
 
 
 def test_an_unknown_end_says_why_and_that_its_number_proves_nothing() -> None:
-    text = story.tell(exit_of(kind="unknown", cause="monitors-killed", number=137, source="none"), None, [])
+    text = story.of(exit_of(kind="unknown", cause="monitors-killed", number=137, source="none"), None, [])
     assert "how is unknown" in text
     assert "137 was seen, which proves nothing" in text
     assert "was found ended" in text
@@ -62,24 +62,24 @@ def test_an_unknown_end_says_why_and_that_its_number_proves_nothing() -> None:
 
 def test_an_end_that_was_only_found_is_not_dated_as_if_it_had_been_seen() -> None:
     found = exit_of(kind="exited", code=7, source="pidfd", at_is_found=True)
-    assert "It was found ended at 2023" in story.tell(found, None, [])
-    assert "It ended at 2023" in story.tell(exit_of(kind="exited", code=7, source="pidfd"), None, [])
+    assert "It was found ended at 2023" in story.of(found, None, [])
+    assert "It ended at 2023" in story.of(exit_of(kind="exited", code=7, source="pidfd"), None, [])
 
 
 @pytest.mark.parametrize(("count", "who"), [(1, "One process"), (2, "2 processes")])
 def test_whom_nobody_could_kill_is_part_of_the_story(count: int, who: str) -> None:
-    text = story.tell(exit_of(kind="exited", code=0, left_behind=count), None, [])
+    text = story.of(exit_of(kind="exited", code=0, left_behind=count), None, [])
     assert f"{who} that it left in its cgroup had not died half a second after SIGKILL" in text
-    assert "left in its cgroup" not in story.tell(exit_of(kind="exited", code=0), None, [])
+    assert "left in its cgroup" not in story.of(exit_of(kind="exited", code=0), None, [])
 
 
 def test_a_code_above_128_is_not_mistaken_for_a_signal() -> None:
-    assert "its own code, not a signal" in story.tell(exit_of(kind="exited", code=137), None, [])
+    assert "its own code, not a signal" in story.of(exit_of(kind="exited", code=137), None, [])
 
 
 @pytest.mark.parametrize("source", list(Source))
 def test_every_source_is_explained(source: Source) -> None:
-    assert story.WITNESSES[source] in story.tell(exit_of(kind="exited", code=0, source=str(source)), None, [])
+    assert story.WITNESSES[source] in story.of(exit_of(kind="exited", code=0, source=str(source)), None, [])
 
 
 @pytest.mark.parametrize("reason", list(Reason))
@@ -88,22 +88,22 @@ def test_every_reason_is_explained(reason: Reason) -> None:
 
 
 def test_words_from_a_newer_daemon_are_told_as_they_are() -> None:
-    text = story.tell(exit_of(kind="melted", source="oracle", reason="boredom", decision="frame"), None, [])
+    text = story.of(exit_of(kind="melted", source="oracle", reason="boredom", decision="frame"), None, [])
     assert "oracle" in text and "boredom" in text and "frame" in text
 
 
 def test_a_coming_restart_is_told_with_its_time() -> None:
     waiting = pb.Container(run=2, phase=pb.PHASE_RESTARTING, restart_at=AT, spec=pb.ContainerSpec(restart="always"))
-    text = story.tell(exit_of(kind="exited", code=1, decision="restart"), waiting, [])
+    text = story.of(exit_of(kind="exited", code=1, decision="restart"), waiting, [])
     assert "(always) asked for another run" in text
     assert "Run 3 is due at" in text
 
 
 def test_a_rule_that_decided_is_named_and_not_the_policy() -> None:
     container = pb.Container(run=2, spec=pb.ContainerSpec(restart="always"))
-    text = story.tell(exit_of(kind="exited", code=42, rule="exit in 42 => no"), container, [])
+    text = story.of(exit_of(kind="exited", code=42, rule="exit in 42 => no"), container, [])
     assert "The restart rule 'exit in 42 => no' does not restart it." in text and "policy" not in text
-    text = story.tell(exit_of(kind="exited", code=42, rule="exit in 42 => restart", decision="restart"), None, [])
+    text = story.of(exit_of(kind="exited", code=42, rule="exit in 42 => restart", decision="restart"), None, [])
     assert "The restart rule 'exit in 42 => restart' asked for another run." in text
 
 
@@ -118,13 +118,13 @@ def test_a_rule_that_decided_is_named_and_not_the_policy() -> None:
 def test_a_health_check_that_decided_is_named_and_not_the_policy(on_failure: str, decision: str, words: str) -> None:
     spec = pb.ContainerSpec(restart="always", health=pb.HealthSpec(on_failure=on_failure))
     ended = exit_of(kind="exited", code=0, reason="health", by=pb.By(policy="health"), decision=decision)
-    text = story.tell(ended, pb.Container(run=2, spec=spec), [])
+    text = story.of(ended, pb.Container(run=2, spec=spec), [])
     assert words in text
     assert "Its health check had failed, and the policy ended it, by the policy health." in text
 
 
 def test_log_lines_cannot_steer_the_terminal() -> None:
-    assert "\x1b" not in story.tell(exit_of(kind="exited", code=0), None, ["\x1b[2J"])
+    assert "\x1b" not in story.of(exit_of(kind="exited", code=0), None, ["\x1b[2J"])
 
 
 def test_a_container_without_an_end_says_so() -> None:
@@ -134,9 +134,9 @@ def test_a_container_without_an_end_says_so() -> None:
 
 def test_what_is_only_watched_has_no_shim_and_was_not_removed() -> None:
     watched = pb.Exit(container_id="c0ffee@/run/runc", name="web", run=1, kind="exited", code=7, source="pidfd", at=AT)
-    text = story.tell(watched, None, [])
+    text = story.of(watched, None, [])
     assert text.startswith("web (c0ffee@/run/runc), run 1, ended with code 7.\n")
     assert "exitd only watched it: the kernel itself reported" in text
     assert "Shim" not in text and "removed" not in text
     away = pb.Exit(container_id="c0ffee@/run/runc", kind="unknown", cause="watcher-away", source="none", at=AT)
-    assert "exitd was not running when it ended" in story.tell(away, None, [])
+    assert "exitd was not running when it ended" in story.of(away, None, [])

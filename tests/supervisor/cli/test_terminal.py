@@ -143,16 +143,16 @@ def test_a_terminal_that_has_hung_up_is_no_error_on_the_way_out(signals: Signals
 
 
 def test_each_new_size_is_told_once_from_the_first_on(pty: Pty, signals: Signals) -> None:
-    told: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+    reported: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
     pty.resize(24, 80)
-    with terminal.Resizes(pty.slave, signals, lambda rows, columns: told.put((rows, columns))):
-        assert told.get(timeout=LIMIT_SECONDS) == (24, 80)
+    with terminal.Resizes(pty.slave, signals, lambda rows, columns: reported.put((rows, columns))):
+        assert reported.get(timeout=LIMIT_SECONDS) == (24, 80)
         signal.raise_signal(signal.SIGWINCH)  # the same size: nothing new
         pty.resize(50, 132)
         signal.raise_signal(signal.SIGWINCH)
-        assert told.get(timeout=LIMIT_SECONDS) == (50, 132)
+        assert reported.get(timeout=LIMIT_SECONDS) == (50, 132)
     assert signal.getsignal(signal.SIGWINCH) is signal.SIG_DFL
-    assert told.empty()
+    assert reported.empty()
 
 
 def test_what_is_no_terminal_has_no_size(pty: Pty) -> None:
