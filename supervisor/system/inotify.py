@@ -83,7 +83,8 @@ def parse(data: bytes) -> tuple[Item, ...]:
 
 
 def is_end(item: Item) -> TypeGuard[FileChange]:
-    """Of a watch, of which nothing more is told: what was watched has gone, or is to be watched anew."""
+    """Whether it is the end of a watch, which reports nothing more: what was watched has gone, or is to be watched
+    anew."""
     return isinstance(item, FileChange) and bool(item.mask & IN_IGNORED)
 
 
@@ -97,7 +98,8 @@ class InotifyWatch:
         self.wd = wd
         self.mask = mask
 
-    def tell(self, item: Item) -> None:
+    def pass_on(self, item: Item) -> None:
+        """Call the listener, unless the watch is closed or the change is none that was asked for."""
         if self._open and (isinstance(item, Overflow) or item.mask & (self.mask | _ALWAYS)):
             self._listener(item)
 
@@ -119,7 +121,7 @@ class InotifyWatches:
 
     def add(self, path: str, mask: int, listener: Listener) -> None:
         """As `Inotify.watch`, from any thread, and with its errors. What is looked at after it has returned, and has
-        changed since, `listener` is told of, in the event loop."""
+        changed since, is reported to `listener`, in the event loop."""
         self._owner.watch_in_thread(path, mask, listener, self._keep)
 
     def _keep(self, watch: InotifyWatch) -> None:
@@ -170,7 +172,7 @@ class Inotify:
     def watch_in_thread(self, path: str, mask: int, listener: Listener, keep: Callable[[InotifyWatch], None]) -> None:
         """What `InotifyWatches.add` calls. `keep` is given the watch in the event loop, before whatever the thread has
         the loop do next. Nothing is missed in between: the changes are kept that come before their watch does. Another
-        listener's leave, which ends the kernel's watch of this path too, is told as IN_IGNORED."""
+        listener's leave, which ends the kernel's watch of this path too, is reported as IN_IGNORED."""
         assert self._loop is not None, "not started"
         mark = object()
         self._on_the_way.add(mark)
@@ -235,7 +237,7 @@ class Inotify:
             self._gone(item.wd)
 
     def _call(self, watch: InotifyWatch, item: Item) -> None:
-        (self._loop or asyncio.get_running_loop()).call_soon(watch.tell, item)
+        (self._loop or asyncio.get_running_loop()).call_soon(watch.pass_on, item)
 
     def _gone(self, wd: int) -> None:
         """The kernel has dropped it: path deleted or unmounted."""

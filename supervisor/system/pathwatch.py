@@ -80,8 +80,8 @@ class PathWatch:
         self._open = True
 
     async def renew(self) -> None:
-        """Watch the way as it is now. What happens from here on is told. Raises OSError, with fewer changes told;
-        TimedOut and Busy, with those that were told before."""
+        """Watch the way as it is now. What happens from here on is reported. Raises OSError, with fewer changes
+        reported; TimedOut and Busy, with those that were reported before."""
         new = InotifyWatches(self._inotify)
         try:
             await self._looks.run(f"looking at {self._path}", lambda: self._watch_way(new))
@@ -124,7 +124,7 @@ class PathWatch:
             self._on_change()
 
     async def _made(self, path: str) -> None:
-        """A file that is made is empty at first; its being closed is told too. A link is whole at once."""
+        """A file that is made is empty at first; its being closed is reported, too. A link is whole at once."""
         try:
             is_whole = await self._looks.run(f"looking at {path}", lambda: os.path.islink(path))
         except ExitdError:  # whoever opens it will see

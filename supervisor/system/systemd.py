@@ -56,12 +56,12 @@ VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
 def given(known: frozenset[str], environment: MutableMapping[str, str] = os.environ) -> dict[str, socket.socket]:
     """Return the sockets by their FileDescriptorName=. Call it before there are children, which must have neither the
     variables nor the descriptors. Raises CannotStart when one is not in `known`, or is no listening unix socket."""
-    told = {name: environment.pop(name, "") for name in VARIABLES}
-    if told["LISTEN_PID"] != str(os.getpid()) or not told["LISTEN_FDS"].isdecimal():
+    variables = {name: environment.pop(name, "") for name in VARIABLES}
+    if variables["LISTEN_PID"] != str(os.getpid()) or not variables["LISTEN_FDS"].isdecimal():
         return {}
-    names = told["LISTEN_FDNAMES"].split(":")
+    names = variables["LISTEN_FDNAMES"].split(":")
     found: dict[str, socket.socket] = {}
-    for place in range(int(told["LISTEN_FDS"])):
+    for place in range(int(variables["LISTEN_FDS"])):
         name = names[place] if place < len(names) else ""
         if name not in known or name in found:
             wanted = " and ".join(sorted(known))

@@ -73,19 +73,19 @@ def test_a_place_is_free_again_when_work_that_was_given_up_has_ended() -> None:
 
 
 def test_what_work_that_was_given_up_has_taken_is_let_go_once_no_thread_is_at_it() -> None:
-    let_go, told = threading.Event(), list[str]()
+    let_go, reported = threading.Event(), list[str]()
 
     async def main() -> None:
         aside = Aside(most_at_once=1, limit_seconds=0.05)
         over = asyncio.Event()
-        for name, late in (("first", over.set), ("second", lambda: told.append("second"))):
+        for name, late in (("first", over.set), ("second", lambda: reported.append("second"))):
             with pytest.raises(TimedOut):
                 await aside.run(name, let_go.wait, late=late)
-        assert told == ["second"] and not over.is_set()  # the second one never began
+        assert reported == ["second"] and not over.is_set()  # the second one never began
         let_go.set()
         await over.wait()
-        assert await aside.run("a sum", lambda: 1 + 1, late=lambda: told.append("third")) == 2
-        assert told == ["second"]
+        assert await aside.run("a sum", lambda: 1 + 1, late=lambda: reported.append("third")) == 2
+        assert reported == ["second"]
 
     asyncio.run(main())
 

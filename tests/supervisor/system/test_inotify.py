@@ -27,7 +27,7 @@ def raw(wd: int, mask: int, name: bytes = b"", cookie: int = 0) -> bytes:
 
 
 class Heard:
-    """A listener that keeps what it was told and can be waited for."""
+    """A listener that keeps what was reported and can be waited for."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -302,8 +302,8 @@ def test_a_watch_that_arrives_when_anothers_end_has_ended_it_is_told_its_end(tmp
             other.close()
             if is_read:
                 changes._readable()
-            (told,) = await heard.until(lambda items: len(items) == 1)
-            assert inotify.is_end(told) and changes._watches == {}
+            (reported,) = await heard.until(lambda items: len(items) == 1)
+            assert inotify.is_end(reported) and changes._watches == {}
 
     with_inotify(test)
 

@@ -16,15 +16,15 @@ LIMIT_SECONDS = 10
 
 
 class Follower:
-    """What `path` holds, read only when a change is told."""
+    """What `path` holds, read only when a change is reported."""
 
     def __init__(self, inotify: Inotify, path: pathlib.Path) -> None:
         self._path = path
         self._told = asyncio.Event()
         self.count = 0
-        self.watch = PathWatch(inotify, str(path), self._tell, Aside())
+        self.watch = PathWatch(inotify, str(path), self._notify, Aside())
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.count += 1
         self._told.set()
 
@@ -207,7 +207,7 @@ def test_others_in_the_directory_are_nobodys_business_also_with_names_that_are_n
     async def test(follower: Follower) -> None:
         for name in (b"a", b"\xff\xfe", b".f.swp"):
             (base / os.fsdecode(name)).write_text("x")
-        made = path.open("w")  # told by its end, not by its beginning
+        made = path.open("w")  # reported at its end, not by its beginning
         made.write("new")
         made.flush()
         os.rename(base / "a", base / "b")
@@ -233,11 +233,11 @@ def test_an_overflow_is_a_reason_to_look(base: pathlib.Path) -> None:
     async def main() -> None:
         inotify = Inotify()
         inotify.start()
-        told = asyncio.Event()
-        await PathWatch(inotify, str(base / "f"), told.set, Aside()).renew()
+        reported = asyncio.Event()
+        await PathWatch(inotify, str(base / "f"), reported.set, Aside()).renew()
         inotify.dispatch(Overflow())
         async with asyncio.timeout(LIMIT_SECONDS):
-            await told.wait()
+            await reported.wait()
         inotify.close()
 
     asyncio.run(main())

@@ -27,17 +27,17 @@ def listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socke
 
 
 def environment(**other: str) -> dict[str, str]:
-    told = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "ttrpc", "HOME": "/"}
-    return {**told, **other}
+    variables = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "ttrpc", "HOME": "/"}
+    return {**variables, **other}
 
 
 def test_a_socket_is_found_by_its_name_and_no_child_gets_it(listening: socket.socket) -> None:
-    told = environment()
-    found = systemd.given(KNOWN, told)
+    variables = environment()
+    found = systemd.given(KNOWN, variables)
     assert list(found) == ["ttrpc"]
     assert found["ttrpc"].getsockname() == listening.getsockname()
     assert not found["ttrpc"].get_inheritable()
-    assert told == {"HOME": "/"}
+    assert variables == {"HOME": "/"}
     found["ttrpc"].close()
 
 
@@ -45,9 +45,9 @@ def test_a_socket_is_found_by_its_name_and_no_child_gets_it(listening: socket.so
     "other", [{"LISTEN_PID": "1"}, {"LISTEN_FDS": ""}, {"LISTEN_FDS": "-1"}, {"LISTEN_FDS": "0"}, {"LISTEN_PID": ""}]
 )
 def test_what_is_for_another_process_is_not_taken_and_forgotten(other: dict[str, str]) -> None:
-    told = environment(**other)
-    assert systemd.given(KNOWN, told) == {}
-    assert told == {"HOME": "/"}
+    variables = environment(**other)
+    assert systemd.given(KNOWN, variables) == {}
+    assert variables == {"HOME": "/"}
 
 
 @pytest.mark.parametrize("names", ["", "exitd.socket", "grpc"])
