@@ -57,7 +57,7 @@ class MetricsServer:
 
     async def serve(self) -> None:
         """Listen, as soon as that is possible. Each kind of trouble is logged once."""
-        told = ""
+        logged = ""
         while True:
             try:
                 self.listen()
@@ -65,9 +65,9 @@ class MetricsServer:
                 return
             except OSError as error:
                 why = error.strerror or str(error)
-                if why != told:
+                if why != logged:
                     log.error("metrics are not served, trying again", place=str(self._place), why=why)
-                told = why
+                logged = why
             await asyncio.sleep(AGAIN_SECONDS)
 
     def listen(self) -> None:

@@ -55,7 +55,7 @@ def served(tmp_path: Path, story: Callable[[str, MetricsServer], Awaitable[None]
 
 async def until(look: Callable[[], bool]) -> None:
     """Within the test's own limit."""
-    while not look():  # noqa: ASYNC110 - nobody tells
+    while not look():  # noqa: ASYNC110 - nobody reports it
         await asyncio.sleep(0)
 
 
