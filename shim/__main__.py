@@ -31,7 +31,7 @@ def main() -> NoReturn:
         text = f"shim-error: {error.filename or call.id}: {error.strerror}; nothing was started"
     except Refused as error:
         text = f"shim-error: {error}"
-    tell(log_fd, f"{text}\n")
+    write_line(log_fd, f"{text}\n")
     sys.exit(text)
 
 
@@ -50,8 +50,8 @@ def open_log(path: str) -> int:
         os.close(low_fd)
 
 
-def tell(log_fd: int, text: str) -> None:
-    """A line for the daemon's log. A daemon that does not read costs it the line; stderr has it too."""
+def write_line(log_fd: int, text: str) -> None:
+    """Write a line into the daemon's log. A daemon that does not read costs it the line; stderr has it too."""
     with contextlib.suppress(BlockingIOError):
         os.write(log_fd, text.encode("utf-8", "surrogateescape"))
 

@@ -278,7 +278,7 @@ def start_init(wanted: Wanted, init_fd: int) -> None:
         return
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(init_fd, signal.SIGKILL)
-    raise Failed(f"{wanted.runtime} start of {wanted.id}: {why}; it was killed, and exitd will tell its exit")
+    raise Failed(f"{wanted.runtime} start of {wanted.id}: {why}; it was killed, and exitd will report its exit")
 
 
 def end(shim_fd: int) -> None:

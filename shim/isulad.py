@@ -4,9 +4,9 @@ process.json in, the plan of one shim out.
 Taken over: the arguments, the two log variables, the state directory as working directory and its files (`exit_fifo`,
 `pid`, `log.json`, `attach.sock`, a runtime root of the container's own), the runtime's command lines, 120 s for the
 set-up, the exit status, and the order in which it ends: kill, reap, delete, and only then four bytes into `exit_fifo`,
-because that daemon kills a shim that has told the code. Clients' fifos, terminals, the json-file log with its rotation,
-attaching, and commands in a running container, with their time limit and their code on stdout. What is more: the exit
-record is written before anybody reaps, and `pid` appears only when the shim needs its directory no more.
+because that daemon kills a shim that has written the code. Clients' fifos, terminals, the json-file log with its
+rotation, attaching, and commands in a running container, with their time limit and their code on stdout. What is more:
+the exit record is written before anybody reaps, and `pid` appears only when the shim needs its directory no more.
 
 Where it differs, and what is not taken over, docs/shims.md says.
 """

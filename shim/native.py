@@ -42,7 +42,8 @@ def set_subreaper(on: bool) -> None:
 
 def pidfd_exit_status(pidfd: int) -> int | None:
     """The wait status of a process that has ended and was reaped, by anybody, while this pidfd was held
-    (PIDFD_GET_INFO, Linux 6.15). None: not reaped yet. OSError: this kernel does not tell, or the pidfd is no pidfd."""
+    (PIDFD_GET_INFO, Linux 6.15). None: not reaped yet. OSError: this kernel does not report it, or the pidfd is no
+    pidfd."""
     status = ffi.new("int *")
     result = lib.exitd_pidfd_exit_status(pidfd, status)
     if result == -errno.EAGAIN:

@@ -80,11 +80,11 @@ def _from_json(doc: dict[str, Any]) -> Record:
         user_us=int(doc["user_us"]),
         system_us=int(doc["system_us"]),
         max_rss_kb=int(doc["max_rss_kb"]),
-        began=_told(doc.get("began")),
+        began=_known(doc.get("began")),
     )
 
 
-def _told(value: object) -> bool | None:
+def _known(value: object) -> bool | None:
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"began {value!r}")
     return value

@@ -478,11 +478,11 @@ def _open_images(settings: Settings) -> Images:
 
 
 async def _until_told_to_stop() -> None:
-    told = asyncio.Event()
+    asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    await told.wait()
+        loop.add_signal_handler(number, asked.set)
+    await asked.wait()
     log.info("stopping; containers live on")
 
 

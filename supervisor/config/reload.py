@@ -97,15 +97,15 @@ class Reloads:
     async def look(self, *, asked: bool) -> None:
         """Read the file once. Unless `asked`, content that has been seen before is ignored."""
         if asked:
-            await _tell(systemd.reloading)
+            await _notify(systemd.reloading)
         found = await self._read()
         if not asked and found == self._configuration.seen:
             return
         if not asked:
-            await _tell(systemd.reloading)
+            await _notify(systemd.reloading)
         self._configuration.seen = found
         status = self._put_in_force(found)
-        await _tell(lambda: systemd.ready(status))
+        await _notify(lambda: systemd.ready(status))
 
     async def _read(self) -> bytes | str | None:
         path = self._configuration.path
@@ -133,6 +133,6 @@ class Reloads:
         return f"configuration read, changed: {', '.join(changed) or 'nothing'}"
 
 
-async def _tell(what: Callable[[], bool]) -> None:
+async def _notify(what: Callable[[], bool]) -> None:
     """Notify in a thread, so that a service manager which does not read holds up nothing else."""
     await asyncio.to_thread(what)

@@ -1,4 +1,4 @@
-"""What the node tells the API about itself and about containers, beyond what the store holds."""
+"""What the node shows the API of itself and of containers, beyond what the store holds."""
 
 from shim.frozen import frozen
 from supervisor.model.execs import Exec

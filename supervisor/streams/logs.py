@@ -206,7 +206,8 @@ class _Alarm:
             await self._watch(self._file, self._path, self._FILE, self._in_file)
 
     async def _watch(self, watches: inotify.InotifyWatches, path: str, mask: int, listener: inotify.Listener) -> None:
-        """What is not there the folder will tell; where that has gone, or was never made, nothing will be written."""
+        """What is not there yet, the folder's watch reports; where that has gone, or was never made, nothing will be
+        written."""
         with suppress(FileNotFoundError):
             await self._hands.do(lambda: watches.add(path, mask, listener))
 

@@ -134,14 +134,14 @@ def test_what_is_wrong_is_told_with_file_line_and_key(text: str, words: str) -> 
     """In the last line, unless a comment says where."""
     lines = f"\n{text}".splitlines()
     here = next((number for number, line in enumerate(lines, 1) if line.endswith("# here")), len(lines))
-    (told,) = wrong("\n".join(lines) + "\n")
-    assert told.startswith(f"/c:{here}: ")
-    assert words in told
+    (reported,) = wrong("\n".join(lines) + "\n")
+    assert reported.startswith(f"/c:{here}: ")
+    assert words in reported
 
 
 def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
-    told = wrong("root = 1\nfoo = 2\n[limits]\nscratch_mib = 0\nscratch_files = 'x'\n[runtimes.r]\npath = 3\n")
-    assert [line.split(": ")[0:2] for line in told] == [
+    reported = wrong("root = 1\nfoo = 2\n[limits]\nscratch_mib = 0\nscratch_files = 'x'\n[runtimes.r]\npath = 3\n")
+    assert [line.split(": ")[0:2] for line in reported] == [
         ["/c:1", "root"],
         ["/c:2", "foo"],
         ["/c:4", "limits.scratch_mib"],
@@ -151,18 +151,18 @@ def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
 
 
 def test_two_runtimes_with_one_handler_are_refused_with_both_lines() -> None:
-    told = wrong("[runtimes.a]\nhandlers = ['h']\n[runtimes.b]\nhandlers = ['g', 'h']\n")
-    assert told == ["/c:4: runtimes.b.handlers: h is a handler of a already, in line 2"]
+    reported = wrong("[runtimes.a]\nhandlers = ['h']\n[runtimes.b]\nhandlers = ['g', 'h']\n")
+    assert reported == ["/c:4: runtimes.b.handlers: h is a handler of a already, in line 2"]
 
 
 def test_a_handler_that_is_another_runtimes_name_is_refused_and_the_own_name_is_not() -> None:
-    told = wrong("[runtimes.a]\nhandlers = ['b', 'a']\n[runtimes.b]\npath = '/x'\n")
-    assert told == ["/c:2: runtimes.a.handlers: b is another runtime's name already, in line 3"]
+    reported = wrong("[runtimes.a]\nhandlers = ['b', 'a']\n[runtimes.b]\npath = '/x'\n")
+    assert reported == ["/c:2: runtimes.a.handlers: b is another runtime's name already, in line 3"]
 
 
 def test_a_long_wrong_value_is_cut() -> None:
-    (told,) = wrong(f"root = '{'x' * 500}'")
-    assert len(told) < 150 and told.endswith("...")
+    (reported,) = wrong(f"root = '{'x' * 500}'")
+    assert len(reported) < 150 and reported.endswith("...")
 
 
 def test_the_keys_are_those_of_the_configuration() -> None:

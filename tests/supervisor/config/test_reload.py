@@ -41,7 +41,7 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-class Told:
+class Notices:
     """What the manager hears, in order."""
 
     def __init__(self, manager: socket.socket) -> None:
@@ -60,7 +60,7 @@ class Told:
         return second[1].removeprefix("STATUS=")
 
 
-Scene = Callable[[Configuration, Told], Awaitable[None]]
+Scene = Callable[[Configuration, Notices], Awaitable[None]]
 
 
 def played(file: Path, manager: socket.socket, scene: Scene, given: Values = ROOT, *, required: bool = True) -> None:
@@ -70,7 +70,7 @@ def played(file: Path, manager: socket.socket, scene: Scene, given: Values = ROO
         inotify.start()
         following = asyncio.create_task(Reloads(configuration, inotify).forever())
         try:
-            await scene(configuration, Told(manager))
+            await scene(configuration, Notices(manager))
         finally:
             following.cancel()
             await asyncio.wait([following])
@@ -81,10 +81,10 @@ def played(file: Path, manager: socket.socket, scene: Scene, given: Values = ROO
 
 
 def test_a_file_that_is_written_is_in_force_at_once(file: Path, manager: socket.socket) -> None:
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         assert configuration.now().default_runtime == "one"
         write(file, "# a comment\ndefault_runtime = 'two'\n[limits]\nscratch_mib = 7\n")
-        assert await told.reload() == "configuration read, changed: default_runtime, limits.scratch_mib"
+        assert await notices.reload() == "configuration read, changed: default_runtime, limits.scratch_mib"
         assert (configuration.now().default_runtime, configuration.now().limits.scratch_mib) == ("two", 7)
         origins = {each.name: each.origin for each in configuration.settings()}
         assert (origins["default_runtime"], origins["root"]) == (f"{file}:2", "flag")
@@ -105,14 +105,14 @@ def test_a_renamed_file_and_a_swapped_data_link_are_in_force_at_once(tmp_path: P
     version("one")
     (etc / "config.toml").symlink_to("..data/config.toml")
 
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         for name in ("two", "three"):
             version(name)
-            assert await told.reload() == "configuration read, changed: default_runtime"
+            assert await notices.reload() == "configuration read, changed: default_runtime"
             assert configuration.now().default_runtime == name
         (etc / "new").write_text("default_runtime = 'four'\n")
         (etc / "new").rename(etc / "config.toml")
-        await told.reload()
+        await notices.reload()
         assert configuration.now().default_runtime == "four"
 
     played(etc / "config.toml", manager, scene)
@@ -121,16 +121,16 @@ def test_a_renamed_file_and_a_swapped_data_link_are_in_force_at_once(tmp_path: P
 def test_a_broken_file_changes_nothing_and_every_error_is_logged_with_its_line(
     file: Path, manager: socket.socket
 ) -> None:
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         before = (configuration.now(), configuration.settings())
         with capture_logs() as logged:
             write(file, "default_runtime = 3\n\nfoo = 1\n")
-            assert f"refused, the one before stays in force: {file}:1: default_runtime" in await told.reload()
+            assert f"refused, the one before stays in force: {file}:1: default_runtime" in await notices.reload()
         assert (configuration.now(), configuration.settings()) == before
         problems = [line["problem"].split(": ")[:2] for line in logged if line["log_level"] == "error"]
         assert problems == [[f"{file}:1", "default_runtime"], [f"{file}:3", "foo"]]
         write(file, "default_runtime = 'two'\n")
-        await told.reload()
+        await notices.reload()
         assert configuration.now().default_runtime == "two"
 
     played(file, manager, scene)
@@ -151,9 +151,9 @@ SPOILT: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("how", SPOILT)
 def test_a_file_that_cannot_be_used_any_more_changes_nothing(file: Path, manager: socket.socket, how: str) -> None:
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         SPOILT[how](file)
-        assert "refused, the one before stays in force" in await told.reload()
+        assert "refused, the one before stays in force" in await notices.reload()
         assert configuration.now().default_runtime == "one"
 
     played(file, manager, scene)
@@ -162,29 +162,29 @@ def test_a_file_that_cannot_be_used_any_more_changes_nothing(file: Path, manager
 def test_a_file_that_comes_later_is_in_force_then(tmp_path: Path, manager: socket.socket) -> None:
     file = tmp_path / "etc/exitd/config.toml"
 
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         assert configuration.now().default_runtime == "runc"
         file.parent.mkdir(parents=True)
         write(file, "default_runtime = 'two'\n")
-        assert await told.reload() == "configuration read, changed: default_runtime"
+        assert await notices.reload() == "configuration read, changed: default_runtime"
         assert configuration.now().default_runtime == "two"
 
     played(file, manager, scene, required=False)
 
 
 def test_a_sighup_is_answered_also_when_nothing_has_changed(file: Path, manager: socket.socket) -> None:
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGHUP)
-            assert await told.reload() == "configuration read, changed: nothing"
+            assert await notices.reload() == "configuration read, changed: nothing"
 
     played(file, manager, scene)
 
 
 def test_a_sighup_without_any_file_is_no_trouble(tmp_path: Path, manager: socket.socket) -> None:
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
-        assert await told.reload() == "configuration read, changed: nothing"
+        assert await notices.reload() == "configuration read, changed: nothing"
 
     played(tmp_path / "none/config.toml", manager, scene, required=False)
 
@@ -196,7 +196,7 @@ def test_a_change_between_the_first_reading_and_the_watch_is_found(file: Path, m
         inotify = Inotify()
         inotify.start()
         following = asyncio.create_task(Reloads(configuration, inotify).forever())
-        await Told(manager).reload()
+        await Notices(manager).reload()
         assert configuration.now().default_runtime == "two"
         following.cancel()
         inotify.close()
@@ -205,20 +205,20 @@ def test_a_change_between_the_first_reading_and_the_watch_is_found(file: Path, m
 
 
 def test_the_same_content_written_again_is_no_reload(file: Path, manager: socket.socket) -> None:
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         write(file, "default_runtime = 'one'\n")
         (file.parent / "other").write_text("x")
         write(file, "default_runtime = 'two'\n")
-        assert await told.reload() == "configuration read, changed: default_runtime"
+        assert await notices.reload() == "configuration read, changed: default_runtime"
 
     played(file, manager, scene)
 
 
 def test_what_cannot_change_now_is_said_and_the_rest_is_in_force(file: Path, manager: socket.socket) -> None:
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         with capture_logs() as logged:
             write(file, "state = '/elsewhere'\ndefault_runtime = 'two'\nroot = '/other'\n")
-            await told.reload()
+            await notices.reload()
         assert (configuration.now().state, configuration.now().default_runtime) == ("/run/exitd", "two")
         (said,) = [line["what"] for line in logged if line["log_level"] == "warning"]
         assert said.startswith(f"{file}:1: state cannot change while exitd runs, /run/exitd stays in force")
@@ -247,12 +247,12 @@ def test_a_path_that_cannot_be_watched_is_said_once_and_sighup_still_works(
     file.parent.mkdir()
     write(file, "default_runtime = 'one'\n")
 
-    async def scene(configuration: Configuration, told: Told) -> None:
+    async def scene(configuration: Configuration, notices: Notices) -> None:
         with capture_logs() as logged:
             for name in ("two", "three"):
                 write(file, f"default_runtime = '{name}'\n")
                 os.kill(os.getpid(), signal.SIGHUP)
-                await told.reload()
+                await notices.reload()
                 assert configuration.now().default_runtime == name
         assert sum("send SIGHUP" in line["event"] for line in logged) == 1
 

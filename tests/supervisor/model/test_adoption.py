@@ -207,9 +207,9 @@ def test_only_what_is_provably_our_own_is_ever_removed(
     known = KnownRuns(None, in_ledger, INIT if in_ledger else None)
     found = replace(RUNNING, id=id, run=run, entries=entries, way=way, quiet_seconds=quiet)
     if isinstance(adoption.judge(found, known, ROOT), Remove):
-        told = in_ledger and found.init == INIT and entries is ENTRIES
+        reported = in_ledger and found.init == INIT and entries is ENTRIES
         assert (kind, uid) == (EntryKind.DIRECTORY, ROOT)
-        assert told or (id == OWN_ID and (MARK, DirectoryEntry(EntryKind.FILE, ROOT)) not in entries)
+        assert reported or (id == OWN_ID and (MARK, DirectoryEntry(EntryKind.FILE, ROOT)) not in entries)
 
 
 def test_an_end_that_the_ledger_has_is_not_told_twice_and_another_one_of_that_name_not_swallowed() -> None:
@@ -237,7 +237,10 @@ def test_without_a_noted_start_the_runtimes_word_decides_and_no_time_is_made_up(
 
 def test_its_create_and_start_are_told_as_an_adoption() -> None:
     made = adoption.container_of(RUNNING, Adopt(MADE, INIT), "box", "")
-    told = adoption.events_of(made, moment())
-    assert [(event.type, dict(event.attributes)["adopted"]) for event in told] == [("create", "yes"), ("start", "yes")]
+    events = adoption.events_of(made, moment())
+    assert [(event.type, dict(event.attributes)["adopted"]) for event in events] == [
+        ("create", "yes"),
+        ("start", "yes"),
+    ]
     waiting = replace(made, phase=Phase.CREATED)
     assert [event.type for event in adoption.events_of(waiting, moment())] == ["create"]

@@ -23,7 +23,7 @@ def record(
     return Record("c1", 1, "", "shim", code, signal, core, *where, 77, 78, "boot", kills)
 
 
-def told(look: Look) -> Report:
+def reported(look: Look) -> Report:
     verdict = judge(look)
     assert isinstance(verdict, Report)
     return verdict
@@ -159,13 +159,13 @@ def test_a_look_that_is_not_over_is_over_once_init_is_reaped(look: Look) -> None
 
 @given(st.integers(0, 128))
 def test_a_fifo_number_up_to_128_is_a_code(number: int) -> None:
-    report = told(Look(Init.ZOMBIE, INIT, fifo_number=number))
+    report = reported(Look(Init.ZOMBIE, INIT, fifo_number=number))
     assert (report.status, report.source) == (Exited(number), Source.FIFO)
 
 
 @given(st.integers(129, 2**31 - 1) | st.integers(-(2**31), evidence.NEVER_BEGAN - 1))
 def test_a_fifo_number_that_no_code_can_be_is_unknown_with_the_number_beside_it(number: int) -> None:
-    assert told(Look(Init.REAPED, INIT, fifo_number=number)).status == Unknown("fifo-number-only", number)
+    assert reported(Look(Init.REAPED, INIT, fifo_number=number)).status == Unknown("fifo-number-only", number)
 
 
 def test_a_number_in_the_fifo_of_a_living_init_is_not_its_end() -> None:
@@ -174,25 +174,25 @@ def test_a_number_in_the_fifo_of_a_living_init_is_not_its_end() -> None:
 
 def test_a_zombie_is_left_to_its_parent_for_two_seconds_and_then_looked_at_again_and_again() -> None:
     assert judge(Look(Init.ZOMBIE, INIT, zombie_status=0, dead_seconds=0.5)) == Pending(1.5)
-    assert told(Look(Init.ZOMBIE, INIT, zombie_status=0, dead_seconds=2.0)).status == Exited(0)
+    assert reported(Look(Init.ZOMBIE, INIT, zombie_status=0, dead_seconds=2.0)).status == Exited(0)
     assert judge(Look(Init.ZOMBIE, INIT, dead_seconds=60.0)) == Pending(2.0)
 
 
 @pytest.mark.parametrize(("status", "meaning"), WAITED.items())
 def test_a_wait_status_is_read_as_wait_does(status: int, meaning: ExitStatus) -> None:
-    assert told(Look(Init.REAPED, INIT, pidfd_status=status)).status == meaning
-    assert told(Look(Init.ZOMBIE, INIT, zombie_status=status, dead_seconds=3)).status == meaning
+    assert reported(Look(Init.REAPED, INIT, pidfd_status=status)).status == meaning
+    assert reported(Look(Init.ZOMBIE, INIT, zombie_status=status, dead_seconds=3)).status == meaning
 
 
 def test_a_witness_that_wrote_dates_the_end_itself_and_counts_the_oom_kills() -> None:
-    report = told(Look(Init.REAPED, INIT, record(code=1, kills=2), now_ns=NOW, oom_kills=9))
+    report = reported(Look(Init.REAPED, INIT, record(code=1, kills=2), now_ns=NOW, oom_kills=9))
     assert (report.at_ns, report.oom_kills, report.init) == (77, 2, INIT)
-    uncounted = told(Look(Init.REAPED, INIT, record(code=1, kills=-1), oom_kills=9))
+    uncounted = reported(Look(Init.REAPED, INIT, record(code=1, kills=-1), oom_kills=9))
     assert uncounted.oom_kills == 9
 
 
 def test_an_end_nobody_wrote_down_is_dated_by_its_pidfd() -> None:
-    report = told(Look(Init.REAPED, INIT, pidfd_status=0, dead_seconds=3, now_ns=NOW, oom_kills=1))
+    report = reported(Look(Init.REAPED, INIT, pidfd_status=0, dead_seconds=3, now_ns=NOW, oom_kills=1))
     assert (report.at_ns, report.oom_kills) == (NOW - 3 * 10**9, 1)
 
 
@@ -204,33 +204,33 @@ def test_what_was_never_executed_has_no_code_on_any_rung_that_knows() -> None:
         (Look(Init.REAPED, INIT, entry=never), Source.KEEPER),
         (Look(Init.ZOMBIE, INIT, zombie_status=1 << 8, dead_seconds=3, zombie_began=False), Source.ZOMBIE),
     ):
-        report = told(look)
+        report = reported(look)
         assert (report.status, report.source, report.began) == (Unknown("never-started"), source, False)
 
 
 def test_what_was_executed_and_what_is_not_known_to_have_been_keep_their_code() -> None:
     for began in (True, None):
-        assert told(Look(Init.REAPED, INIT, replace(OURS, began=began))).status == Exited(1)
+        assert reported(Look(Init.REAPED, INIT, replace(OURS, began=began))).status == Exited(1)
         zombie = Look(Init.ZOMBIE, INIT, zombie_status=0, dead_seconds=3, zombie_began=began)
-        assert told(zombie).status == Exited(0)
+        assert reported(zombie).status == Exited(0)
 
 
 def test_a_runtime_that_runs_the_program_itself_executes_nothing_and_its_number_is_the_code() -> None:
     never = replace(OURS, began=False)
-    assert told(Look(Init.REAPED, INIT, never, executes=False)).status == Exited(1)
+    assert reported(Look(Init.REAPED, INIT, never, executes=False)).status == Exited(1)
     zombie = Look(Init.ZOMBIE, INIT, zombie_status=0, dead_seconds=3, zombie_began=False, executes=False)
-    assert told(zombie).status == Exited(0)
+    assert reported(zombie).status == Exited(0)
 
 
 def test_without_a_known_init_the_record_says_who_it_was() -> None:
-    assert told(Look(Init.REAPED, None, OURS)).init == INIT
+    assert reported(Look(Init.REAPED, None, OURS)).init == INIT
 
 
 def test_an_end_that_no_witness_dated_says_whether_it_was_seen_or_found() -> None:
     for is_found in (False, True):
-        dated = told(Look(Init.REAPED, INIT, pidfd_status=0, now_ns=NOW, is_found=is_found))
+        dated = reported(Look(Init.REAPED, INIT, pidfd_status=0, now_ns=NOW, is_found=is_found))
         assert (dated.at_ns, dated.at_is_found) == (NOW, is_found)
-    assert not told(Look(Init.REAPED, INIT, record=record(), is_found=True)).at_is_found  # its shim wrote down when
+    assert not reported(Look(Init.REAPED, INIT, record=record(), is_found=True)).at_is_found  # its shim wrote down when
 
 
 def test_a_reboot_ends_everything_and_nobody_saw_how() -> None:
@@ -239,25 +239,25 @@ def test_a_reboot_ends_everything_and_nobody_saw_how() -> None:
 
 def test_while_a_journal_cannot_be_read_the_end_waits_for_it_and_then_says_so() -> None:
     assert judge(Look(Init.REAPED, INIT, dead_seconds=29.0, journal_unread=True)) == Pending(1.0)
-    report = told(Look(Init.REAPED, INIT, dead_seconds=30.0, journal_unread=True))
+    report = reported(Look(Init.REAPED, INIT, dead_seconds=30.0, journal_unread=True))
     assert (report.status, report.source) == (Unknown("journal-unread"), Source.NONE)
-    assert told(Look(Init.REAPED, INIT, pidfd_status=256, journal_unread=True)).status == Exited(1)
+    assert reported(Look(Init.REAPED, INIT, pidfd_status=256, journal_unread=True)).status == Exited(1)
 
 
 def test_while_the_record_cannot_be_read_the_end_waits_for_it_and_then_says_so() -> None:
     assert judge(Look(Init.REAPED, INIT, dead_seconds=29.0, record_unread=True)) == Pending(1.0)
-    report = told(Look(Init.REAPED, INIT, dead_seconds=30.0, record_unread=True, journal_unread=True))
+    report = reported(Look(Init.REAPED, INIT, dead_seconds=30.0, record_unread=True, journal_unread=True))
     assert (report.status, report.source) == (Unknown("record-unread"), Source.NONE)
     for look in (Look(Init.REAPED, INIT, fifo_number=1), Look(Init.REAPED, INIT, pidfd_status=256)):
-        assert told(replace(look, record_unread=True)).status == Exited(1)
+        assert reported(replace(look, record_unread=True)).status == Exited(1)
 
 
 def test_while_a_keeper_is_about_to_journal_an_end_that_end_waits_for_it() -> None:
     coming = Look(Init.REAPED, INIT, dead_seconds=29.0, entry_is_coming=True)
     assert judge(coming) == Pending(evidence.ENTRY_RETRY_SECONDS)
-    assert told(replace(coming, entry=ENTRY)).source is Source.KEEPER
-    assert told(replace(coming, pidfd_status=256)).status == Exited(1)
-    report = told(replace(coming, dead_seconds=30.0))
+    assert reported(replace(coming, entry=ENTRY)).source is Source.KEEPER
+    assert reported(replace(coming, pidfd_status=256)).status == Exited(1)
+    report = reported(replace(coming, dead_seconds=30.0))
     assert (report.status, report.source) == (Unknown("journal-unread"), Source.NONE)
 
 
@@ -269,15 +269,15 @@ def test_a_number_that_may_be_a_signals_waits_for_the_zombie_and_for_all_who_kno
         (Look(Init.REAPED, INIT, fifo_number=137, pidfd_status=137 << 8), Exited(137)),
         (Look(Init.ZOMBIE, INIT, fifo_number=137, dead_seconds=2.0), Unknown("fifo-number-only", 137)),
     ):
-        assert told(look).status == status
+        assert reported(look).status == status
 
 
 def test_the_kernel_s_events_are_waited_for_as_long_as_one_may_come() -> None:
     dead = evidence.EVENT_PATIENCE_SECONDS
     coming = Look(Init.REAPED, INIT, event_is_coming=True, dead_seconds=dead - 0.1)
     assert judge(coming) == Pending(evidence.EVENT_RETRY_SECONDS)
-    assert told(replace(coming, dead_seconds=dead)).status == Unknown(evidence.MONITORS_KILLED)
-    assert told(replace(coming, event_status=11 << 8)).source is Source.PROCEVENTS
+    assert reported(replace(coming, dead_seconds=dead)).status == Unknown(evidence.MONITORS_KILLED)
+    assert reported(replace(coming, event_status=11 << 8)).source is Source.PROCEVENTS
 
 
 @pytest.mark.parametrize("executed", [True, False])
@@ -290,6 +290,6 @@ def test_where_no_witness_knows_whether_it_began_what_exitd_saw_counts(executed:
         Look(Init.REAPED, INIT, silent, executed=executed),
         Look(Init.REAPED, INIT, fifo_number=1, executed=executed),
     ):
-        report = told(look)
+        report = reported(look)
         assert (report.status, report.began, report.unseen) == (Exited(1), executed or None, not executed)
-        assert not told(replace(look, executes=False)).unseen
+        assert not reported(replace(look, executes=False)).unseen

@@ -134,11 +134,11 @@ def test_kills_that_were_outlived_did_not_end_it() -> None:
 
 
 def test_memory_kills_are_told_before_the_exit_unless_they_were_told() -> None:
-    exit, told = foreign.end_of(ONE, report(Signaled(9)), 4, 2000)
-    assert [event.type for event in told] == ["oom", "exit"]
-    assert dict(told[0].attributes) == {"watch": "/run/runc", "run": "3", "kills": "2", "init": "true"}
-    assert told[1].exit == exit
-    assert dict(told[1].attributes) == {"watch": "/run/runc", "run": "3"}
+    exit, reported = foreign.end_of(ONE, report(Signaled(9)), 4, 2000)
+    assert [event.type for event in reported] == ["oom", "exit"]
+    assert dict(reported[0].attributes) == {"watch": "/run/runc", "run": "3", "kills": "2", "init": "true"}
+    assert reported[1].exit == exit
+    assert dict(reported[1].attributes) == {"watch": "/run/runc", "run": "3"}
     _, quiet = foreign.end_of(replace(ONE, kills_outlived=4), report(Exited(0)), 4, 2000)
     assert [event.type for event in quiet] == ["exit"]
 

@@ -87,8 +87,8 @@ def test_each_state_hears_what_can_happen_in_it_and_everything_else_is_the_wrong
         assert (after.spec, after.began_ns) == (before.spec, before.began_ns)
         assert not (after.paused and after.probing_since_ns is not None)
         if not isinstance(happening, Probed):
-            told = (after.status, after.failing_streak, after.log)
-            assert told == (before.status, before.failing_streak, before.log)
+            reported = (after.status, after.failing_streak, after.log)
+            assert reported == (before.status, before.failing_streak, before.log)
 
 
 def test_a_probe_begins_when_it_is_due_and_none_is_under_way() -> None:

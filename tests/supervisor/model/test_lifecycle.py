@@ -113,7 +113,7 @@ def test_the_diagram_names_every_phase_and_every_happening_that_changes_one() ->
     words = set(re.findall(r"[A-Za-z]+", diagram))
     assert {phase.value for phase in Phase} <= words
     moving = {name.partition(" ")[0] for (phase, name), following in TABLE.items() if following is not phase}
-    aside = {"StopAsked", "RemoveAsked", "SandboxGone"}  # told in words below it
+    aside = {"StopAsked", "RemoveAsked", "SandboxGone"}  # described in words below it
     assert moving - aside <= words
     assert not {word for word in words if word[0].isupper()} - {type(each).__name__ for each in ALL}
 
@@ -317,7 +317,7 @@ def test_a_container_that_never_started_is_not_restarted() -> None:
 OURS = "ab" * 32
 
 
-def told_of(id: str, phase: Phase, report: Report, runtime_type: str = "") -> ExitStatus:
+def status_of_end(id: str, phase: Phase, report: Report, runtime_type: str = "") -> ExitStatus:
     made = container(phase)
     made = replace(made, id=id, spec=replace(made.spec, runtime_type=runtime_type))
     (exit,) = life.step(made, life.Ended(report, 0), moment()).exits
@@ -326,9 +326,9 @@ def told_of(id: str, phase: Phase, report: Report, runtime_type: str = "") -> Ex
 
 def test_what_exitd_never_asked_to_start_has_no_code_but_for_a_witness_of_its_beginning() -> None:
     report = Report(Exited(2), Source.PIDFD, INIT, moment().now_ns)
-    assert told_of(OURS, Phase.CREATED, report) == Unknown("never-started")
-    assert told_of(OURS, Phase.CREATED, replace(report, began=True)) == Exited(2)
-    assert told_of("by-hand", Phase.CREATED, report) == Exited(2)
+    assert status_of_end(OURS, Phase.CREATED, report) == Unknown("never-started")
+    assert status_of_end(OURS, Phase.CREATED, replace(report, began=True)) == Exited(2)
+    assert status_of_end("by-hand", Phase.CREATED, report) == Exited(2)
 
 
 @pytest.mark.parametrize("source", Source)
@@ -336,17 +336,17 @@ def test_an_end_before_the_start_was_confirmed_has_a_code_from_who_may_know(sour
     report = Report(Exited(2), source, INIT, moment().now_ns)
     doubtful = source in (Source.FIFO, Source.PIDFD, Source.PROCEVENTS, Source.NONE)
     wanted = Unknown("start-unconfirmed") if doubtful else Exited(2)
-    assert told_of(OURS, Phase.STARTING, report) == wanted
-    assert told_of(OURS, Phase.STARTING, report, "io.containerd.runc.v2") == Exited(2)
+    assert status_of_end(OURS, Phase.STARTING, report) == wanted
+    assert status_of_end(OURS, Phase.STARTING, report, "io.containerd.runc.v2") == Exited(2)
     for phase in (Phase.RUNNING, Phase.PAUSED):
-        assert told_of(OURS, phase, report) == Exited(2)
+        assert status_of_end(OURS, phase, report) == Exited(2)
 
 
 @pytest.mark.parametrize("source", Source)
 def test_no_number_counts_of_a_program_that_nobody_saw_executed(source: Source) -> None:
     report = Report(Exited(1), source, INIT, moment().now_ns, unseen=True)
-    assert told_of(OURS, Phase.STARTING, report) == Unknown("start-unconfirmed")
-    assert told_of("by-hand", Phase.CREATED, report) == Unknown("start-unconfirmed")
+    assert status_of_end(OURS, Phase.STARTING, report) == Unknown("start-unconfirmed")
+    assert status_of_end("by-hand", Phase.CREATED, report) == Unknown("start-unconfirmed")
     for unseen in (True, False):
         running = after(container(Phase.STARTING), life.Started(1, unseen))
         (exit,) = life.step(running, life.Ended(report, 0), moment()).exits

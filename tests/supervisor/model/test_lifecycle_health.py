@@ -41,7 +41,7 @@ def test_a_run_with_a_check_begins_as_starting_and_one_without_has_no_health() -
 
 def test_health_is_told_when_it_becomes_another_and_only_then() -> None:
     c = replace(checked(OnUnhealthy.NONE), health=HealthStatus.STARTING)
-    told = []
+    reported = []
     for status, streak in (("starting", 1), ("healthy", 0), ("healthy", 2), ("unhealthy", 3), ("unhealthy", 4)):
         seen = life.HealthSeen(1, HealthStatus(status), streak)
         if c.health is seen.status:
@@ -51,8 +51,8 @@ def test_health_is_told_when_it_becomes_another_and_only_then() -> None:
         step = life.step(c, seen, moment())
         assert step.container is not None and step.effects == ()
         c = step.container
-        told += [(event.type, dict(event.attributes)) for event in step.events]
-    assert told == [
+        reported += [(event.type, dict(event.attributes)) for event in step.events]
+    assert reported == [
         ("health_status", {"health": "healthy", "failing_streak": "0"}),
         ("health_status", {"health": "unhealthy", "failing_streak": "3"}),
     ]

@@ -100,12 +100,12 @@ def test_of_a_memory_kill_that_nobody_saw_init_outlive_it_is_not_said_whom_it_hi
 def test_memory_kills_of_an_earlier_run_are_not_this_ones() -> None:
     with pytest.raises(WrongState):
         life.step(container(run=2), life.OomSeen(1, 5), moment())
-    told = after(container(policy="always"), life.OomSeen(1, 5), ended(Exited(1)), life.Cleaned(), life.Again(None))
-    assert told.oom_told == 0
+    again = after(container(policy="always"), life.OomSeen(1, 5), ended(Exited(1)), life.Cleaned(), life.Again(None))
+    assert again.oom_told == 0
 
 
 @pytest.mark.parametrize(
-    ("told", "at_end", "status", "oom", "reason", "events"),
+    ("reported", "at_end", "status", "oom", "reason", "events"),
     [
         (1, 1, Exited(0), Oom(False, 1, 64 << 20), Reason.SELF, ["exit"]),
         (1, 3, Exited(0), Oom(False, 3, 64 << 20), Reason.SELF, ["oom", "exit"]),
@@ -116,9 +116,9 @@ def test_memory_kills_of_an_earlier_run_are_not_this_ones() -> None:
     ],
 )
 def test_what_was_told_of_memory_kills_before_the_end_agrees_with_the_exit(
-    told: int, at_end: int, status: ExitStatus, oom: Oom, reason: Reason, events: list[str]
+    reported: int, at_end: int, status: ExitStatus, oom: Oom, reason: Reason, events: list[str]
 ) -> None:
-    c = after(container(), *([life.OomSeen(1, told)] if told else []))
+    c = after(container(), *([life.OomSeen(1, reported)] if reported else []))
     step = life.step(c, ended(status, oom_kills=at_end), moment())
     (exit_,) = step.exits
     assert (exit_.oom, exit_.reason) == (oom, reason)

@@ -21,12 +21,12 @@ OVER = (ended(Exited(3)), life.Cleaned(), life.RemoveAsked(USER), life.Removed()
 
 def lived(c: Container, *happenings: Happening) -> list[Event]:
     """What they leave in the log."""
-    told: list[Event] = []
+    reported: list[Event] = []
     for happening in happenings:
         step = life.step(c, happening, moment())
-        told += step.events
+        reported += step.events
         c = step.container or c
-    return told
+    return reported
 
 
 def task(phase: Phase = Phase.CREATING, run: int = 1) -> Container:
