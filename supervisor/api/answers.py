@@ -10,25 +10,25 @@ from supervisor.model.status import Exited, ExitStatus, Signaled, Unknown
 
 
 class AnswerSource(Protocol):
-    """Replies of a call, whatever carries it. Ends or raises ExitdError."""
+    """Yields the replies of a call, whatever carries it. Ends or raises ExitdError."""
 
     def __next__(self) -> Any: ...
     def cancel(self) -> None:
-        """From any thread."""
+        """End the call. May be called from any thread."""
 
 
 class Answer(Protocol):
     """The one reply of a call, whatever carries it."""
 
     def result(self, seconds: float | None) -> Any | None:
-        """None once it is cancelled. Raises ExitdError; TimeoutError after `seconds`."""
+        """Wait for the reply; None once the call is cancelled. Raises ExitdError; TimeoutError after `seconds`."""
 
     def cancel(self) -> None:
-        """From any thread."""
+        """End the call. May be called from any thread."""
 
 
 class AnswerStream(Iterator[Any]):
-    """Replies as they come. Ends quietly when cancelled."""
+    """Yields replies as they come. Ends quietly when cancelled."""
 
     def __init__(self, source: AnswerSource) -> None:
         self._source = source
@@ -43,27 +43,28 @@ class AnswerStream(Iterator[Any]):
             raise
 
     def cancel(self) -> None:
-        """May be called from any thread."""
+        """End the call. May be called from any thread."""
         self._cancelled = True
         self._source.cancel()
 
 
 class Waiting:
-    """An exit somebody has asked for."""
+    """A call that waits for an exit."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
 
     def result(self, seconds: float | None = None) -> pb.Exit | None:
-        """The exit, or None when there is none (a container removed before it ever ran).
+        """Return the exit; None when there is none (a container removed before it ever ran).
 
-        Raises TimedOut when `seconds` go by first: the container goes on. Other failures as the daemon names them.
+        Raises TimedOut after `seconds`: the container goes on. Raises other failures as the daemon names them.
         """
         reply = self.reply(seconds)
         return reply.exit if reply.HasField("exit") else None
 
     def reply(self, seconds: float | None = None) -> pb.WaitReply:
-        """The whole answer: a pod's has the exits of its members. An empty one after `cancel`."""
+        """Return the whole reply, which has the exits of a pod's members; an empty one after `cancel`. Raises as
+        `result`."""
         try:
             reply: pb.WaitReply | None = self._answer.result(seconds)
         except TimeoutError:
@@ -76,7 +77,8 @@ class Waiting:
 
 
 def status_of(exit_: pb.Exit) -> ExitStatus:
-    """How it ended. A kind this client does not know, or one without its number, is unknown: never a guess."""
+    """Return how it ended. A kind that this client does not know, or one without its number, is unknown: never a
+    guess."""
     if exit_.kind == "exited" and exit_.HasField("code"):
         return Exited(exit_.code)
     if exit_.kind == "signaled" and exit_.HasField("signal"):

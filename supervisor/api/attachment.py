@@ -14,13 +14,13 @@ class Line(AnswerSource, Protocol):
     """A call both ways, whatever carries it. Begun with its first request."""
 
     def put(self, request: pb.AttachRequest) -> bool:
-        """Waits while the daemon does not read. False: the call is over."""
+        """Send a request. Waits while the daemon does not read. Return False if the call is over."""
 
     def put_last(self, request: pb.AttachRequest, seconds: float) -> None:
-        """And waits that long for the end of the call."""
+        """Send the last request, and wait at most `seconds` for the end of the call."""
 
     def end(self) -> None:
-        """No more requests come."""
+        """Send no more requests."""
 
 
 class Attachment(AnswerStream):
@@ -38,7 +38,7 @@ class Attachment(AnswerStream):
     """
 
     def __init__(self, line: Line) -> None:
-        """Returns once it is attached; raises ExitdError when it is not."""
+        """Return once it is attached. Raises ExitdError when it is not."""
         super().__init__(line)
         self._line = line
         first = next(self, None)
@@ -46,7 +46,7 @@ class Attachment(AnswerStream):
         self.stdin = first is not None and first.started.stdin
 
     def write(self, data: bytes) -> bool:
-        """Input for the container."""
+        """Send input to the container. Return False if the attach is over."""
         parts = (data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
         return all(self._line.put(pb.AttachRequest(stdin=part)) for part in parts)
 
@@ -54,15 +54,15 @@ class Attachment(AnswerStream):
         return self._line.put(pb.AttachRequest(resize=pb.Winsize(rows=rows, cols=cols)))
 
     def close_stdin(self) -> bool:
-        """The container reads an end of file behind what was written so far."""
+        """Close the container's stdin behind what was written so far."""
         return self._line.put(pb.AttachRequest(close_stdin=True))
 
     def end_input(self) -> None:
-        """Nothing more comes from here; the container's input stays open for others. The replies go on."""
+        """Send no more input from here. The container's stdin stays open for others, and the replies go on."""
         self._line.end()
 
     def leave(self) -> None:
-        """Detaches as `cancel` does, but what was written before arrives, if the container takes it within a moment."""
+        """Detach as `cancel` does, but deliver what was written before, if the container takes it within a moment."""
         self._cancelled = True
         self._line.put_last(pb.AttachRequest(detach=True), LEAVE_SECONDS)
         self._line.cancel()

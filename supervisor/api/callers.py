@@ -38,7 +38,7 @@ class Callers:
         self._listener: Listener | None = None
 
     async def start(self) -> None:
-        """Binds, replacing a socket left behind: the caller holds the daemon's lock. Raises CannotStart."""
+        """Bind, replacing a socket left behind: the caller holds the daemon's lock. Raises CannotStart."""
         try:
             with sockets.nobody_else():
                 listening = bound(self.path, 0o600)
@@ -49,7 +49,7 @@ class Callers:
             raise CannotStart(f"cannot listen on {self.path}: {error.strerror or error}") from error
 
     async def stop(self) -> None:
-        """Ends all connections, and with them all tokens. Idempotent."""
+        """End all connections, and with them all tokens. Repeatable."""
         if self._listener is None:
             return
         self._listener.close()
@@ -62,14 +62,14 @@ class Callers:
             os.unlink(self.path)
 
     def lookup(self, token: str) -> By | None:
-        """Whose token it is; None when it never was one or its connection has ended."""
+        """Return whose token it is; None when it never was one or its connection has ended."""
         return self._tokens.get(token)
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def opened(self, transport: asyncio.Transport) -> str | None:
-        """A token for a new connection; None when there are too many."""
+        """Return a token for a new connection; None when there are too many."""
         if self._listener is None:
             return None
         if len(self._tokens) >= self._max:

@@ -41,7 +41,7 @@ class Calls:
         self._closing = False
 
     async def close(self, grace_seconds: float) -> None:
-        """Refuses new work, sends away who waits, and gives what is under way `grace_seconds` to end."""
+        """Refuse new work, send away who waits, and give what is under way `grace_seconds` to end."""
         self._closing = True
         for task in tuple(self._waiting):
             task.cancel()
@@ -55,8 +55,8 @@ class Calls:
 
     @contextmanager
     def answering(self, name: str, *, waits: bool) -> Iterator[None]:
-        """Around all of a call that this task answers: what is raised inside comes out as Refused. `waits`: nothing is
-        lost with it, so it is sent away at shutdown."""
+        """Enclose all of a call that this task answers: what is raised inside comes out as CallRefused. `waits`:
+        nothing is lost with it, so it is sent away at shutdown."""
         task = asyncio.current_task()
         assert task is not None
         if waits:
@@ -76,7 +76,7 @@ class Calls:
             self._waiting.discard(task)
 
     async def answer(self, name: str, call: Method, request: Any, who: Callable[[], By], *, changes: bool) -> Any:
-        """The one reply of a call. Raises Refused."""
+        """Return the one reply of a call. Raises CallRefused."""
         with self.answering(name, waits=not changes):
             by = who()
             return await (self._to_its_end(call, request, by) if changes else call(request, by))

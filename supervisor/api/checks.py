@@ -18,7 +18,7 @@ from supervisor.model.values import (
 
 
 def check_of(message: pb.HealthSpec, *, auto_remove: bool) -> HealthSpec:
-    """What the caller says of a check. Raises BadRequest."""
+    """Return the check that the caller asks for. Raises BadRequest."""
     for field in ("interval_ns", "timeout_ns", "start_period_ns"):
         value = getattr(message, field)
         if value and not MIN_NS <= value <= MAX_NS:
@@ -48,7 +48,7 @@ def _on_failure(word: str, auto_remove: bool) -> OnUnhealthy:
 
 
 def check_message(spec: HealthSpec | None) -> pb.HealthSpec | None:
-    """`check_of` takes it back."""
+    """Return the message of a check, as `check_of` reads it."""
     if spec is None:
         return None
     return pb.HealthSpec(
@@ -62,7 +62,7 @@ def check_message(spec: HealthSpec | None) -> pb.HealthSpec | None:
 
 
 def health_message(status: HealthStatus | None, seen: Health | None) -> pb.Health | None:
-    """The stored status, and what this daemon has seen beside it."""
+    """Return the message of the stored status, with what this daemon has seen."""
     if status is None:
         return None
     if seen is None:

@@ -22,7 +22,7 @@ SOCKET_PATH_LIMIT = 107  # sun_path, unix(7)
 
 
 def socket_path(address: str | None, environment: Mapping[str, str]) -> str:
-    """The daemon's socket: `address`, else EXITD_ADDRESS, else exitd.sock in EXITD_STATE, else the default's.
+    """Return the daemon's socket: `address`, else EXITD_ADDRESS, else exitd.sock in EXITD_STATE, else the default's.
 
     Takes plain paths and gRPC's unix:PATH and unix:///PATH. Raises BadRequest for what cannot be a unix socket.
     """
@@ -43,26 +43,26 @@ def socket_path(address: str | None, environment: Mapping[str, str]) -> str:
 
 
 class Transport(Protocol):
-    """What carries the calls. Each raises ExitdError."""
+    """Carries the calls. Each method raises ExitdError."""
 
     def call(self, method: str, request: Any, seconds: float) -> Any:
-        """The reply of a unary call."""
+        """Return the reply of a unary call, within `seconds`."""
 
     def stream(self, method: str, request: Any, seconds: float | None) -> AnswerSource:
-        """Begun when this returns."""
+        """Begin a call with many replies, and return them. `seconds` None: without a limit."""
 
     def wait(self, request: pb.WaitRequest) -> Answer:
-        """Likewise."""
+        """Begin a Wait, and return its answer to come."""
 
     def attach(self, start: pb.AttachStart) -> Line:
-        """Likewise."""
+        """Begin an Attach."""
 
     def close(self) -> None: ...
 
 
 def ttrpc_beside(path: str) -> str | None:
-    """The daemon's ttrpc socket for the address `path`; None where it has none. Where there is no socket at all, it is
-    the one to fail on soonest."""
+    """Return the daemon's ttrpc socket for the address `path`; None where it has none. Where there is no socket at all,
+    the ttrpc socket is returned, since a call over it fails soonest."""
     if path.endswith(".ttrpc"):
         return path
     directory, name = os.path.split(path)
@@ -71,10 +71,10 @@ def ttrpc_beside(path: str) -> str | None:
 
 
 class Client:
-    """The way to the daemon. Use as a context manager; every method raises ExitdError."""
+    """The way to the daemon. Use it as a context manager; every method raises ExitdError."""
 
     def __init__(self, path: str, ttrpc: str | None = None) -> None:
-        """Over gRPC on `path`, or over ttrpc where that socket is given: then grpc is not even imported."""
+        """Call over gRPC on `path`, or over ttrpc where that socket is given: then grpc is not even imported."""
         self.path = path
         self._transport = _grpc(path) if ttrpc is None else _ttrpc(path, ttrpc)
 
@@ -112,7 +112,7 @@ class Client:
         self._call("Kill", request, CALL_SECONDS)
 
     def exec(self, container_id: str, spec: pb.ExecSpec) -> pb.Exec:
-        """It runs when this returns. With `spec.attach` its output waits for `attach`."""
+        """Begin an exec; it runs when this returns. With `spec.attach` its output waits for `attach`."""
         reply: pb.ExecReply = self._call("Exec", pb.ExecRequest(id=container_id, spec=spec), WORK_SECONDS)
         return reply.exec
 
@@ -134,7 +134,7 @@ class Client:
         return reply.container
 
     def run_pod(self, spec: pb.ContainerSpec) -> pb.Pod:
-        """`spec` is of its pause container."""
+        """Run a new pod. `spec` is its pause container's."""
         reply: pb.RunPodReply = self._call("RunPod", pb.RunPodRequest(spec=spec), WORK_SECONDS)
         return reply.pod
 
@@ -204,11 +204,11 @@ class Client:
         return (reply.exit for reply in self._stream("Exits", request, WORK_SECONDS))
 
     def events(self, request: pb.EventsRequest) -> Iterator[pb.EventsReply]:
-        """Follows for ever unless the request says otherwise."""
+        """Yield events, for ever unless the request says otherwise."""
         return self._stream("Events", request, None)
 
     def watch(self, request: pb.WatchRequest) -> pb.WatchReply:
-        """Until `end_watch`, or the end of the one process."""
+        """Watch a target, until `end_watch` or the end of the one process."""
         reply: pb.WatchReply = self._call("Watch", request, CALL_SECONDS)
         return reply
 
@@ -221,7 +221,8 @@ class Client:
         return reply.watch
 
     def logs(self, request: pb.LogsRequest) -> AnswerStream:
-        """Begun when this returns; follows for ever if the request says so."""
+        """Yield what is in the log; the call has begun when this returns. It follows for ever if the request says
+        so."""
         return self._stream("Logs", request, None)
 
     def attach(
@@ -235,7 +236,8 @@ class Client:
         lossless: bool = True,
         size: tuple[int, int] | None = None,
     ) -> Attachment:
-        """Attached when this returns; a created container can be, before its start. WrongState once it has ended.
+        """Attach to the streams; attached when this returns. A created container can be attached to before its start.
+        Raises WrongState once it has ended.
 
         `lossless` False: output that is not read in time is dropped and counted. `size`: rows and columns, for a
         terminal.
@@ -252,19 +254,19 @@ class Client:
         return Attachment(self._transport.attach(start))
 
     def resize(self, container_id: str, rows: int, cols: int, *, exec_id: str = "") -> None:
-        """WrongState when it has no terminal."""
+        """Set the size of the terminal. Raises WrongState when there is none."""
         size = pb.Winsize(rows=rows, cols=cols)
         self._call("ResizePty", pb.ResizePtyRequest(id=container_id, exec_id=exec_id, size=size), CALL_SECONDS)
 
     def close_stdin(self, container_id: str, *, exec_id: str = "") -> None:
-        """The container reads an end of file, behind what others have sent. WrongState with a terminal."""
+        """Close the container's stdin, behind what others have sent. Raises WrongState with a terminal."""
         self._call("CloseStdin", pb.CloseStdinRequest(id=container_id, exec_id=exec_id), CALL_SECONDS)
 
     def reopen_log(self, container_id: str) -> None:
         self._call("ReopenLog", pb.ReopenLogRequest(id=container_id), CALL_SECONDS)
 
     def begin_wait(self, container_id: str, *, condition: str = "exited", run: int = 0, exec_id: str = "") -> Waiting:
-        """Asks now, so that no exit slips by; `Waiting.result` blocks for the answer."""
+        """Begin a Wait, so that no exit slips by; `Waiting.result` blocks for the answer."""
         request = pb.WaitRequest(id=container_id, condition=condition, run=run, exec_id=exec_id)
         return Waiting(self._transport.wait(request))
 

@@ -44,7 +44,7 @@ class Containerd:
         gc.collect()
 
     async def tasks(self) -> tuple[LiveTask, ...]:
-        """Those that have not ended, of all namespaces."""
+        """Return the tasks that have not ended, of all namespaces."""
         listed = await self._call("namespaces.v1.Namespaces/List", "", services_pb2.ListNamespacesResponse)
         found = []
         for namespace in listed.namespaces:
@@ -57,7 +57,7 @@ class Containerd:
         return tuple(found)
 
     async def names(self, namespace: str, id: str) -> Names:
-        """Of the container of a task; none of one that is gone."""
+        """Return the names of the container of a task; no names for one that is gone."""
         request = containers_pb2.GetContainerRequest(id=id)
         try:
             kind = containers_pb2.GetContainerResponse
@@ -69,7 +69,7 @@ class Containerd:
         return names.of_labels(reply.container.labels, reply.container.image)
 
     async def beginnings(self) -> AsyncGenerator[LiveTask, None]:
-        """Each task that is created or started, from some moment after the call on; ends with the connection."""
+        """Yield each task that is created or started, from some moment after the call on; end with the connection."""
         filters = [f'topic=="{topic}"' for topic in BEGINNINGS]
         subscribe = self._channel.unary_stream(
             f"/{SERVICES}.events.v1.Events/Subscribe", _bytes_of, forward_pb2.Envelope.FromString

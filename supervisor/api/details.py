@@ -31,19 +31,19 @@ class Refusal:
 
     @property
     def details(self) -> bytes:
-        """A serialized google.rpc.Status."""
+        """Return a serialized google.rpc.Status."""
         status: bytes = status_pb2.Status(code=self.code, message=self.text, details=[self.info]).SerializeToString()
         return status
 
 
 def refusal(error: ExitdError) -> Refusal:
-    """A named error with its reason and metadata, shortened to what fits."""
+    """Return the refusal for a named error, with its reason and metadata, shortened to what fits."""
     metadata = dict(list(error.metadata.items())[:_VALUES])
     return _refusal(code_of(error), str(error), error.reason, metadata)
 
 
 def internal() -> Refusal:
-    """A bug: the peer learns no more than that. The log has everything."""
+    """Return the refusal for a bug: the peer learns no more than that. The log has everything."""
     return _refusal(Code.INTERNAL, INTERNAL_TEXT, ExitdError.reason, {})
 
 
@@ -56,7 +56,8 @@ def _refusal(code: Code, text: str, reason: str, metadata: dict[str, str]) -> Re
 
 
 def shorten(text: str, size_bytes: int) -> str:
-    """At most `size_bytes` of UTF-8: the beginning and the end, for both say something. Never a torn character."""
+    """Return at most `size_bytes` of UTF-8: the beginning and the end, for both say something. Never a torn
+    character."""
     raw = text.encode("utf-8", "replace")
     if len(raw) <= size_bytes:
         return raw.decode()

@@ -38,12 +38,12 @@ class NodeCalls(Protocol):
     async def resume(self, id: str, by: By) -> None: ...
     async def remove(self, id: str, force: bool, by: By) -> None: ...
     def listing(self, all: bool, filters: tuple[str, ...]) -> tuple[list[View], int]:
-        """The containers, and the sequence number from which on to watch."""
+        """Return the containers, and the sequence number from which on to watch."""
 
     async def inspect(self, id: str) -> View: ...
     async def pids(self, id: str) -> tuple[int, ...]: ...
     async def wait(self, id: str, condition: str, run: int) -> Exit | None:
-        """`run` 0: the current one. None: removed without ever having run."""
+        """Wait for an exit. `run` 0: the current run. Return None for a container removed without ever having run."""
 
     def subscribe(
         self,
@@ -53,60 +53,60 @@ class NodeCalls(Protocol):
         filters: tuple[str, ...],
         follow: bool,
     ) -> AsyncIterator[events.Item]:
-        """An async generator function: not awaited, closed as soon as the peer goes away."""
+        """Yield events. An async generator function: not awaited, closed as soon as the peer goes away."""
 
     def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
-        """Likewise an async generator function. An empty `id`: all containers."""
+        """Yield the ledger. An async generator function, as `subscribe`. An empty `id`: all containers."""
 
     async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
-        """All of the log, and what to await until the output of a run (0: the current one) is complete."""
+        """Return all of the log, and what to await until the output of a run (0: the current one) is complete."""
 
 
 class Pods(Protocol):
-    """The same for pods. A pod is named by its pause container: id, the beginning of one, or its name."""
+    """As NodeCalls, for pods. A pod is named by its pause container: id, the beginning of one, or its name."""
 
     async def run_pod(self, spec: Spec, by: By) -> PodView: ...
     async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView: ...
     async def remove_pod(self, id: str, force: bool, by: By) -> None: ...
     def pods(self, filters: tuple[str, ...]) -> tuple[list[PodView], int]:
-        """The pods, and the sequence number from which on to watch."""
+        """Return the pods, and the sequence number from which on to watch."""
 
     async def inspect_pod(self, id: str) -> PodView: ...
     async def wait_members(self, id: str) -> tuple[Exit, ...]:
-        """Once all members have ended for good, or the pod has; none for what is no pod."""
+        """Return the exits of all members, once they have ended for good, or the pod has; none for what is no pod."""
 
 
 class ExecCalls(Protocol):
-    """The same for execs: `id` is the container's, an exec has its own beside it."""
+    """As NodeCalls, for execs: `id` is the container's, an exec has its own beside it."""
 
     async def exec(self, id: str, spec: ExecSpec, by: By) -> Exec:
-        """It runs when this returns."""
+        """Begin an exec. It runs when this returns."""
 
     async def kill_exec(self, id: str, exec_id: str, signal: int, everyone: bool, by: By) -> None: ...
     async def wait_exec(self, id: str, exec_id: str, run: int) -> Exit:
-        """`run` 0: whichever has it."""
+        """Return the exit. `run` 0: of whichever run has the exec."""
 
 
 class ImageCalls(Protocol):
-    """The same for the image store."""
+    """As NodeCalls, for the image store."""
 
     async def load_image(self, word: str, name: str) -> tuple[Image, ...]: ...
     async def pull_image(self, name: str, if_missing: bool) -> Image: ...
     async def import_image(self, path: str, name: str) -> Image: ...
     async def list_images(self) -> tuple[tuple[Image, tuple[str, ...]], ...]:
-        """Each with the ids of the containers that stand on it."""
+        """Return the images, each with the ids of the containers that stand on it."""
 
     async def remove_image(self, word: str) -> RemovedImage: ...
 
 
 class ShutdownCalls(Protocol):
-    """The same for the end of the host."""
+    """As NodeCalls, for the end of the host."""
 
     async def shut_down_node(self, limit_seconds: float) -> StoppedForShutdown: ...
 
 
 class ContainerDoors:
-    """Containers, and their execs."""
+    """Answers the calls about containers and their execs."""
 
     def __init__(self, node: NodeCalls, pods: Pods, execs: ExecCalls, streams: Streams) -> None:
         self._node = node
@@ -182,7 +182,7 @@ class ContainerDoors:
 
 
 class RecordDoors:
-    """What has happened: events, exits, logs."""
+    """Answers the calls about what has happened: events, exits, logs."""
 
     def __init__(self, node: NodeCalls, changes: Inotify) -> None:
         """`changes` reports lines that are added to a log."""
@@ -225,10 +225,10 @@ class RecordDoors:
 
 
 class DaemonDoors:
-    """The daemon itself."""
+    """Answers the calls about the daemon itself."""
 
     def __init__(self, info: Callable[[], Info], metrics: Callable[[], Awaitable[str]]) -> None:
-        """`metrics`: the page of metrics as it is now."""
+        """`metrics` returns the page of metrics as it is now."""
         self._info = info
         self._metrics = metrics
 
@@ -244,7 +244,7 @@ class DaemonDoors:
 
 
 class PodDoors:
-    """Pods."""
+    """Answers the calls about pods."""
 
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
@@ -270,7 +270,7 @@ class PodDoors:
 
 
 class ImageDoors:
-    """The image store."""
+    """Answers the calls about the image store."""
 
     def __init__(self, images: ImageCalls) -> None:
         self._images = images
@@ -301,7 +301,7 @@ class ImageDoors:
 
 
 class ShutdownDoors:
-    """The end of the host."""
+    """Answers the call at the end of the host."""
 
     def __init__(self, shutdown: ShutdownCalls) -> None:
         self._shutdown = shutdown

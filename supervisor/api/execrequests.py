@@ -12,7 +12,7 @@ MOST_SECONDS = 10 * 365 * 24 * 3600.0
 
 
 def spec_of(message: pb.ExecSpec) -> ExecSpec:
-    """The checked spec. Raises BadRequest."""
+    """Return the checked spec of an exec. Raises BadRequest."""
     requests.refuse_nul(message)
     if not message.args or not message.args[0]:
         raise BadRequest("args: a command is needed", field="args")

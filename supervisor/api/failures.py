@@ -20,7 +20,7 @@ class Unreachable(ExitdError):
 
 
 def translate(code: int, text: str, details: Iterable[Any], path: str) -> ExitdError:
-    """`path` is the socket, for the words to a person."""
+    """Return the daemon's own error for a failed call. `path` is the socket, for the words to a person."""
     named = _named(text, details)
     if named is not None:
         return named

@@ -14,7 +14,7 @@ from supervisor.model.values import By
 
 
 def servicer(methods: Methods, calls: Calls, callers: Callers | None) -> SimpleNamespace:
-    """A gRPC behaviour for every method of the service table."""
+    """Return a gRPC servicer with every method of the service table."""
     behaviours = SimpleNamespace()
     for method in EXITD.methods:
         make = _streaming if method.server_streaming else _unary

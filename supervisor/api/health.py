@@ -31,19 +31,19 @@ class HealthService:
         return self._serving
 
     def set(self, serving: bool) -> None:
-        """Tells all watchers. Without effect after `shut`."""
+        """Set the status, and send it to all watchers. Without effect after `shut`."""
         if serving != self._serving and not self._final:
             self._serving = serving
             self._changed.set()
             self._changed = asyncio.Event()
 
     def shut(self) -> None:
-        """NOT_SERVING for good."""
+        """Set NOT_SERVING for good."""
         self.set(False)
         self._final = True
 
     async def changes(self, service: str) -> AsyncIterator[pb.HealthCheckResponse]:
-        """How it is, and how it is after each change. Never ends."""
+        """Yield the status now, and after each change. Never ends."""
         while True:
             changed = self._changed  # taken before the status is read: no change falls between the two
             yield self.status(service)

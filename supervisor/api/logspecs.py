@@ -14,7 +14,8 @@ _MAX_NUMBER = 2**63 - 1
 
 
 def log_of(message: pb.LogSpec) -> LogSpec:
-    """What is left open stays so: the node fills it in. BadRequest names the field."""
+    """Return the log that the caller asks for. What is left open stays open: the node fills it in. Raises BadRequest,
+    which names the field."""
     spec = LogSpec(
         driver=LogDriver(one_of("log.driver", message.driver, tuple(LogDriver))) if message.driver else None,
         path=_path(message.path),
@@ -34,7 +35,7 @@ def log_of(message: pb.LogSpec) -> LogSpec:
 
 
 def log_message(spec: LogSpec) -> pb.LogSpec:
-    """`log_of` takes it back."""
+    """Return the message of a log, as `log_of` reads it."""
     return pb.LogSpec(
         driver=spec.driver or "",
         path=spec.path,

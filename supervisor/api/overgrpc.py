@@ -70,7 +70,7 @@ class GrpcTransport:
 
 
 class GrpcReplies:
-    """Of a call that streams."""
+    """The replies of a call that streams."""
 
     def __init__(self, call: Any, fail: Fail) -> None:
         self._call = call
@@ -137,7 +137,7 @@ class _Requests(Iterator[pb.AttachRequest]):
             return True
 
     def put_last(self, request: pb.AttachRequest, seconds: float) -> None:
-        """And waits that long for the end of the call."""
+        """Send the last request, and wait at most `seconds` for the end of the call."""
         with self._changed:
             self._queue.append(request)
             self._ended = True
@@ -150,7 +150,7 @@ class _Requests(Iterator[pb.AttachRequest]):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """The call is over, however it came to that."""
+        """Note that the call is over, however it came to that."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -107,7 +107,7 @@ Fail = Callable[[CallFailed], ExitdError]  # what a failed call means
 
 
 class TtrpcReplies:
-    """Of a call that streams."""
+    """The replies of a call that streams."""
 
     def __init__(self, call: SingleCall[Any], fail: Fail) -> None:
         self._call = call

@@ -41,7 +41,7 @@ POD_STATES = {PodState.READY: "SANDBOX_READY", PodState.NOT_READY: "SANDBOX_NOTR
 
 
 def spec_message(spec: Spec) -> pb.ContainerSpec:
-    """`requests.spec_of` takes it back."""
+    """Return the message of a spec, as `requests.spec_of` reads it."""
     return pb.ContainerSpec(
         name=spec.name,
         args=spec.args,
@@ -86,7 +86,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
 
 
 def pod_spec_message(pod: Pod) -> pb.PodSpec:
-    """`requests.pod_of` takes it back."""
+    """Return the message of a pod's spec, as `requests.pod_of` reads it."""
     return pb.PodSpec(
         name=pod.name,
         namespace=pod.namespace,
@@ -112,7 +112,8 @@ def pod_message(view: PodView) -> pb.Pod:
 
 
 def container_message(view: View) -> pb.Container:
-    """What an earlier version stored and no message can hold leaves one container's details out, and spoils no list."""
+    """Return the message of a container. What an earlier version stored and no message can hold leaves out this
+    container's details, and spoils no list."""
     try:
         return _container_message(view)
     except (ValueError, TypeError, OverflowError) as error:  # UnicodeError is a ValueError
@@ -171,7 +172,7 @@ def exec_message(e: Exec) -> pb.Exec:
 
 
 def exec_spec_message(spec: ExecSpec) -> pb.ExecSpec:
-    """`execrequests.spec_of` takes it back."""
+    """Return the message of an exec's spec, as `execrequests.spec_of` reads it."""
     return pb.ExecSpec(
         args=spec.args,
         env=spec.env,
@@ -186,7 +187,8 @@ def exec_spec_message(spec: ExecSpec) -> pb.ExecSpec:
 
 
 def exit_message(exit: Exit) -> pb.Exit:
-    """As `container_message`: a line of the ledger that no message can hold spoils no list."""
+    """Return the message of an exit. As in `container_message`, a line of the ledger that no message can hold spoils no
+    list."""
     try:
         return _exit_message(exit)
     except (ValueError, TypeError, OverflowError) as error:
@@ -245,7 +247,8 @@ def _exit_message(exit: Exit) -> pb.Exit:
 
 
 def event_message(event: Event) -> pb.Event:
-    """As `container_message`: the numbers have no holes."""
+    """Return the message of an event. As in `container_message`, one that no message can hold leaves no hole in the
+    numbers."""
     try:
         return _event_message(event)
     except (ValueError, TypeError, OverflowError) as error:
@@ -286,7 +289,7 @@ def _lost(first: int, last: int) -> pb.Lost:
 
 
 def log_messages(items: Iterable[logline.Item], size_bytes: int) -> Iterator[pb.LogsReply]:
-    """Output for the wire: neighbours of one stream together, up to `size_bytes` and at most one entry beyond.
+    """Yield output for the wire: neighbours of one stream together, up to `size_bytes` and at most one entry beyond.
 
     A reply has the time of its first entry. Lines that are not of the log's format are left out.
     """

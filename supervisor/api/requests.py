@@ -36,8 +36,8 @@ _USER = LatePattern(r"[^:\s/]+(:[^:\s/]+)?")
 
 
 def spec_of(message: pb.ContainerSpec) -> Spec:
-    """The checked spec. What `engine/admission.py` settles stays open: name, runtime, network, cwd and stop signal (0)
-    are empty unless they are given. Raises BadRequest."""
+    """Return the checked spec. What `engine/admission.py` settles stays open: name, runtime, network, cwd and stop
+    signal (0) are empty unless they are given. Raises BadRequest."""
     refuse_nul(message)
     return Spec(
         name=matching("name", message.name, _NAME, _NAME.pattern),
@@ -79,7 +79,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
 
 
 def pod_of(message: pb.PodSpec) -> Pod:
-    """The checked pod. Raises BadRequest."""
+    """Return the checked pod. Raises BadRequest."""
     return Pod(
         name=matching("pod.name", message.name, _POD_WORD, _POD_WORD.pattern),
         namespace=matching("pod.namespace", message.namespace, _POD_WORD, _POD_WORD.pattern) or "default",
@@ -95,7 +95,8 @@ def pod_of(message: pb.PodSpec) -> Pod:
 
 
 def signal_of(text: str, field: str = "signal") -> int:
-    """1 to 64 from SIGTERM, TERM, 15, RTMIN+3 or SIGRTMAX-1, in any case of letters. Raises BadRequest."""
+    """Return a signal's number, 1 to 64, of SIGTERM, TERM, 15, RTMIN+3 or SIGRTMAX-1, in any case of letters. Raises
+    BadRequest."""
     number = parsing.number_of(text)
     if number is None:
         raise bad(field, text, "a signal's name (SIGTERM, TERM, RTMIN+1) or its number, 1 to 64")
@@ -103,7 +104,7 @@ def signal_of(text: str, field: str = "signal") -> int:
 
 
 def refuse_nul(message: Message, path: str = "") -> None:
-    """Raises BadRequest for a NUL byte in any string: behind it C sees another text than Python does."""
+    """Raise BadRequest for a NUL byte in any string: behind it C sees another text than Python does."""
     for descriptor, value in message.ListFields():
         for text in _texts(value, f"{path}{descriptor.name}"):
             if "\0" in text[1]:
@@ -127,14 +128,14 @@ def _texts(value: object, path: str) -> Iterable[tuple[str, str]]:
 
 
 def id_of(text: str, field: str = "id") -> str:
-    """A container's id, its beginning or its name. Raises BadRequest for what can be none of them."""
+    """Return a container's id, its beginning or its name. Raises BadRequest for what can be none of them."""
     if not _NAME.fullmatch(text) and not _ID.fullmatch(text):
         raise bad(field, text, "a container's id, the beginning of one, or a name")
     return text
 
 
 def ledger_id_of(text: str) -> str:
-    """Of a container in the ledger, which knows those that others run too. Raises BadRequest."""
+    """Return the id of a container in the ledger, which also has those that others run. Raises BadRequest."""
     if FOREIGN not in text:
         return id_of(text)
     if len(text) > MOST_FOREIGN or "\0" in text:
@@ -151,20 +152,21 @@ def condition_of(text: str) -> str:
 
 
 def only_exited(condition: str) -> None:
-    """Raises BadRequest for what an exec can not be waited for."""
+    """Raise BadRequest for a condition that nobody can wait for with an exec."""
     if condition != "exited":
         raise bad("condition", condition, "exited, for an exec")
 
 
 def number_of(value: int, field: str) -> int:
-    """A run or sequence number that the store can hold. Raises BadRequest."""
+    """Return a run or sequence number that the store can hold. Raises BadRequest."""
     if value > MAX_NUMBER:
         raise bad(field, str(value), f"at most {MAX_NUMBER}")
     return value
 
 
 def time_of(timestamp: Timestamp, field: str) -> int:
-    """CLOCK_REALTIME in ns. Raises BadRequest for nanos out of range and for years that no 64-bit clock can show."""
+    """Return CLOCK_REALTIME in ns. Raises BadRequest for nanos out of range and for years that no 64-bit clock can
+    show."""
     total = timestamp.seconds * 1_000_000_000 + timestamp.nanos
     if not 0 <= timestamp.nanos < 1_000_000_000 or not 0 <= total <= MAX_NUMBER:
         raise bad(field, f"{timestamp.seconds}s {timestamp.nanos}ns", "a time since 1970 with nanos below 1e9")
@@ -172,7 +174,7 @@ def time_of(timestamp: Timestamp, field: str) -> int:
 
 
 def log_wanted(request: pb.LogsRequest, source: WantedLog) -> WantedLog:
-    """The part of a log that the request asks for. Raises BadRequest."""
+    """Return the part of a log that the request asks for. Raises BadRequest."""
     return replace(
         source,
         tail_lines=number_of(request.tail_lines, "tail_lines") or None,
@@ -183,7 +185,7 @@ def log_wanted(request: pb.LogsRequest, source: WantedLog) -> WantedLog:
 
 
 def timeout_of(request: pb.StopRequest | pb.RestartRequest | pb.StopPodRequest) -> int | None:
-    """Grace in seconds; None: the container's own."""
+    """Return the grace in seconds; None: the container's own."""
     return request.timeout_seconds if request.HasField("timeout_seconds") else None
 
 
@@ -206,7 +208,7 @@ def _args(message: pb.ContainerSpec) -> tuple[str, ...]:
 
 
 def within(field: str, size_bytes: int, most_bytes: int) -> None:
-    """Raises BadRequest for more."""
+    """Raise BadRequest when the field has more than `most_bytes`."""
     if size_bytes > most_bytes:
         raise BadRequest(f"{field}: {size_bytes} bytes: at most {most_bytes} are allowed", field=field)
 

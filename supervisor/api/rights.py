@@ -13,7 +13,7 @@ MOST_ID = 2**32 - 2
 
 
 def rights_of(message: pb.RightsSpec, *, of_bundle: bool) -> Rights:
-    """The checked rights; a bundle says by itself what is left open. Raises BadRequest."""
+    """Return the checked rights; a bundle says by itself what is left open. Raises BadRequest."""
     if of_bundle:
         _refuse_for_bundle(message)
     return Rights(
@@ -29,7 +29,7 @@ def rights_of(message: pb.RightsSpec, *, of_bundle: bool) -> Rights:
 
 
 def rights_message(rights: Rights) -> pb.RightsSpec:
-    """`rights_of` takes it back."""
+    """Return the message of rights, as `rights_of` reads it."""
     return pb.RightsSpec(
         privileged=rights.privileged,
         cap_add=rights.cap_add,
@@ -91,7 +91,7 @@ def _groups(numbers: Iterable[int]) -> tuple[int, ...]:
 
 
 def group_of(field: str, number: int) -> int:
-    """The last one means none to the kernel. Raises BadRequest."""
+    """Return the number of a group. Raises BadRequest, also for the last one, which means none to the kernel."""
     if number > MOST_ID:
         raise bad(field, str(number), f"the number of a group, at most {MOST_ID}")
     return number

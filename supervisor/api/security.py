@@ -11,8 +11,8 @@ _SELINUX = LatePattern(r"[^\s:]+:[^\s:]+:[^\s:]+(:[^\s]+)?")
 
 
 def security_of(message: pb.SecuritySpec, *, of_bundle: bool, privileged: bool = False) -> Security:
-    """exitd's own profile where nothing is said; a bundle says it by itself, and a privileged container has none.
-    BadRequest names the field."""
+    """Return the profile that the caller asks for; exitd's own where nothing is said. A bundle says it by itself, and a
+    privileged container has none. Raises BadRequest, which names the field."""
     return Security(
         seccomp=_seccomp(message.seccomp) or _default(of_bundle=of_bundle, privileged=privileged),
         no_new_privileges=message.no_new_privileges if message.HasField("no_new_privileges") else None,
@@ -22,7 +22,7 @@ def security_of(message: pb.SecuritySpec, *, of_bundle: bool, privileged: bool =
 
 
 def security_message(security: Security) -> pb.SecuritySpec:
-    """`security_of` takes it back."""
+    """Return the message of a profile, as `security_of` reads it."""
     message = pb.SecuritySpec(seccomp=security.seccomp, apparmor=security.apparmor, selinux=security.selinux)
     if security.no_new_privileges is not None:
         message.no_new_privileges = security.no_new_privileges

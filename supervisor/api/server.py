@@ -61,7 +61,7 @@ class ApiServer:
             raise
 
     async def start_ttrpc(self) -> None:
-        """Bind and serve it, without waiting for gRPC. Raises CannotStart."""
+        """Bind the ttrpc socket and serve it, without waiting for gRPC. Raises CannotStart."""
         _check(self.path)
         where, self._where = self._where, None
         if where is not None:

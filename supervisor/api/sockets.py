@@ -12,7 +12,8 @@ GROUP = "exitd"
 
 @contextmanager
 def nobody_else() -> Iterator[None]:
-    """What is made inside has mode 0600 from its first moment. The umask is the process's: only around a bind."""
+    """Give what is made inside the block mode 0600 from its first moment. The umask is the process's: only around a
+    bind."""
     before = os.umask(0o177)
     try:
         yield
@@ -21,7 +22,8 @@ def nobody_else() -> Iterator[None]:
 
 
 def admit_group(path: str, group: str = GROUP) -> bool:
-    """Gives a bound socket to root:`group`, mode 0660. False where no such group exists: it stays the owner's alone."""
+    """Give a bound socket to root:`group`, mode 0660. Return False where no such group exists: it stays the owner's
+    alone."""
     try:
         gid = grp.getgrnam(group).gr_gid
     except KeyError:

@@ -20,7 +20,7 @@ class Streams(Protocol):
     """What the API asks of the owner of standard streams. An empty `exec_id`: the container itself."""
 
     async def attach(self, id: str, exec_id: str, wanted: WantedStreams) -> AttachSession:
-        """Not yet attached: to be entered."""
+        """Return the attachment, which is to be entered: it is not attached before that."""
 
     async def resize(self, id: str, exec_id: str, size: Winsize) -> None: ...
     async def close_stdin(self, id: str, exec_id: str) -> None: ...

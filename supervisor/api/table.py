@@ -19,5 +19,5 @@ MUTATING = frozenset(
 
 
 def classes(method: MethodDescriptor) -> tuple[Any, Any]:
-    """Of its request and its reply."""
+    """Return the classes of the method's request and reply."""
     return message_factory.GetMessageClass(method.input_type), message_factory.GetMessageClass(method.output_type)

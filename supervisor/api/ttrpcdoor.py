@@ -18,7 +18,7 @@ KINDS = {(each.client_streams, each.server_streams): each for each in CallKind}
 
 
 def table(methods: Methods, calls: Calls, state: health.HealthService) -> Services:
-    """Every method of service Exitd, and grpc.health.v1 beside it."""
+    """Return every method of service Exitd, with grpc.health.v1 beside it."""
     exitd = {}
     for method in EXITD.methods:
         make = _streaming if method.server_streaming else _unary
@@ -29,7 +29,7 @@ def table(methods: Methods, calls: Calls, state: health.HealthService) -> Servic
 
 
 def failure_of(error: Exception) -> CallFailed | None:
-    """Anything else is a bug of this door itself."""
+    """Return the answer for an error; None for a bug of this door itself."""
     if isinstance(error, CallRefused):
         refusal = error.refusal
         return CallFailed(refusal.code, refusal.text, (refusal.info,))

@@ -15,7 +15,7 @@ def bad(field: str, value: str, allowed: str) -> BadRequest:
 
 
 def matching(field: str, value: str, pattern: LatePattern[str], allowed: str) -> str:
-    """Or empty."""
+    """Return the value, which is empty or matches the pattern. Raises BadRequest: `allowed` says what is."""
     if value and not pattern.fullmatch(value):
         raise bad(field, value, allowed)
     return value
@@ -28,14 +28,14 @@ def one_of(field: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def absolute(field: str, value: str) -> str:
-    """Or empty."""
+    """Return the value, which is empty or an absolute path. Raises BadRequest."""
     if value and not value.startswith("/"):
         raise bad(field, value, "an absolute path")
     return value
 
 
 def size_of(size: pb.Winsize) -> Winsize:
-    """Of a terminal."""
+    """Return the size of a terminal. Raises BadRequest."""
     for name, cells in (("rows", size.rows), ("cols", size.cols)):
         if cells > MOST_SIDE:
             raise BadRequest(f"size.{name} {cells}: at most {MOST_SIDE}", field=f"size.{name}")
@@ -43,7 +43,7 @@ def size_of(size: pb.Winsize) -> Winsize:
 
 
 def timestamp(time_ns: int | None) -> Timestamp | None:
-    """None for a time that is not known: the field stays absent."""
+    """Return a time in ns as a message; None for a time that is not known: the field stays absent."""
     if time_ns is None:
         return None
     seconds, nanos = divmod(time_ns, 1_000_000_000)
@@ -51,5 +51,5 @@ def timestamp(time_ns: int | None) -> Timestamp | None:
 
 
 def clean(text: str) -> str:
-    """A text that protobuf takes: what was no UTF-8 (paths, a runtime's words) becomes '?'."""
+    """Return a text that protobuf takes: what was no UTF-8 (paths, a runtime's words) becomes '?'."""
     return text.encode("utf-8", "replace").decode()

@@ -17,11 +17,11 @@ class Watches(Protocol):
     def watches(self) -> list[WatchView]: ...
     async def end(self, where: str) -> WatchView: ...
     def last_seq(self) -> int:
-        """The number of the newest event."""
+        """Return the number of the newest event."""
 
 
 class WatchDoors:
-    """What exitd watches and does not run."""
+    """Answers the calls about what exitd watches and does not run."""
 
     def __init__(self, watches: Watches) -> None:
         self._watched = watches
@@ -39,7 +39,7 @@ class WatchDoors:
 
 
 def target_of(request: pb.WatchRequest) -> tuple[Kind, str]:
-    """BadRequest unless it is exactly one."""
+    """Return the one target of the request. Raises BadRequest unless it has exactly one."""
     requests.refuse_nul(request)
     pid = [(Kind.PID, str(request.pid))] if request.pid else []
     paths = [(Kind.CONTAINERD, request.containerd), (Kind.RUNC_ROOT, request.runc_root)]
