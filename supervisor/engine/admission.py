@@ -38,8 +38,8 @@ BOOTED_WITH_SYSTEMD = "/run/systemd/system"  # sd_booted(3)
 
 
 def refuse_unfit(spec: Spec, found: RuntimeEntry) -> None:
-    """RuntimeMissing for a task of a runtime that cannot have any, BadRequest for a limit of a pod that cannot be set
-    with this runtime."""
+    """Raise RuntimeMissing for a task of a runtime that cannot have any, BadRequest for a limit of a pod that cannot be
+    set with this runtime."""
     if found.runtime_type and spec.task:
         raise RuntimeMissing(
             f"runtime {found.name} is {found.runtime_type}, a shim of its own: a task of containerd's needs an OCI "
@@ -82,7 +82,7 @@ def _globs(spec: Spec, found: RuntimeEntry) -> tuple[str, ...]:
 
 
 def uses_systemd(driver: CgroupDriver, mark: str = BOOTED_WITH_SYSTEMD) -> bool:
-    """Asked of the machine for `auto`: whether systemd is its init, as sd_booted(3) finds out."""
+    """Return, for the driver `auto`, whether systemd is this machine's init, as sd_booted(3) finds out."""
     if driver is CgroupDriver.AUTO:
         return os.path.isdir(mark) and not os.path.islink(mark)
     return driver is CgroupDriver.SYSTEMD
@@ -104,7 +104,7 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def with_log(spec: Spec, config: Config) -> Spec:
-    """Settle all of its log. BadRequest for a file of a driver that writes none."""
+    """Return the spec with all of its log settled. Raises BadRequest for a file of a driver that writes none."""
     asked = spec.log
     driver = asked.driver or config.log_driver
     log = LogSpec(driver, asked.path, 0, 0, asked.mode, asked.buffer_bytes)
@@ -117,8 +117,8 @@ def with_log(spec: Spec, config: Config) -> Spec:
 
 
 def check_log(log: LogSpec) -> None:
-    """Look at the place of a log. WrongState for the journal of a host that has none, all output would be lost;
-    BadRequest as in `check_path`."""
+    """Look at the place of a log. Raises WrongState for the journal of a host that has none, since all output would be
+    lost; BadRequest as `check_path`."""
     if log.driver is LogDriver.JOURNALD and not os.path.exists(JOURNAL):
         raise WrongState(f"log driver journald: there is no journal here, {JOURNAL} is missing; choose another driver")
     check_path(log.path)
@@ -197,8 +197,8 @@ def place_of(spec: Spec) -> PodPlace:
 
 
 def placed(spec: Spec, role: Role, pause: Container | None) -> Spec:
-    """Settle what follows from its role; `pause` is there for a member. BadRequest for what contradicts the role,
-    WrongState for a pod that is not ready."""
+    """Return the spec with what follows from its role; `pause` is there for a member. Raises BadRequest for what
+    contradicts the role, WrongState for a pod that is not ready."""
     if pause is not None:
         return as_member(spec, pause)
     return as_sandbox(spec) if role is Role.SANDBOX else as_single(spec)
@@ -232,7 +232,8 @@ def as_member(spec: Spec, pause: Container) -> Spec:
 
 
 def below(spec: Spec, log_directory: str) -> Spec:
-    """A member's log path may be relative to its pod's log directory, as the CRI has it."""
+    """Return the spec with an absolute log path: a member's may be relative to its pod's log directory, as the CRI has
+    it."""
     path = spec.log.path
     if not path or path.startswith("/") or not log_directory:
         return spec
@@ -240,7 +241,7 @@ def below(spec: Spec, log_directory: str) -> Spec:
 
 
 def as_sandbox(spec: Spec) -> Spec:
-    """A pause container: its network, and its name where its pod has one."""
+    """Return the spec of a pause container: with its network, and its name where its pod has one."""
     if spec.network == "pod":
         raise BadRequest("network pod: a pause container is its pod's network; choose none or host")
     if spec.pid == "pod":
@@ -253,7 +254,7 @@ def as_sandbox(spec: Spec) -> Spec:
 
 
 def as_single(spec: Spec) -> Spec:
-    """A container of no pod."""
+    """Return the spec of a container of no pod."""
     for field, value in (("network", spec.network), ("pid", spec.pid)):
         if value == "pod":
             raise BadRequest(f"{field} pod: the container is no member of a pod", field=field)
@@ -274,7 +275,8 @@ def _with_full_id(annotations: tuple[tuple[str, str], ...], id: str) -> tuple[tu
 
 
 def refuse_mixed(spec: Spec, pause: Container | None) -> None:
-    """BadRequest: the containers of a pod are under shims of one kind."""
+    """Raise BadRequest for a member with another kind of shim than its pod: the containers of a pod are under shims of
+    one kind."""
     if pause is not None and spec.runtime_type != pause.spec.runtime_type:
         raise BadRequest(
             f"runtime {spec.runtime}: the pod {pause.spec.name} is under {pause.spec.runtime}, and all containers "
@@ -286,7 +288,7 @@ def refuse_mixed(spec: Spec, pause: Container | None) -> None:
 
 
 def with_name(spec: Spec, container_id: str) -> Spec:
-    """The beginning of its id, where it has no name."""
+    """Return the spec with a name: the beginning of its id, where it has none."""
     return spec if spec.name else replace(spec, name=container_id[:12])
 
 

@@ -14,13 +14,14 @@ Test = Callable[[Container | None], bool]  # None: it is gone
 
 
 class Changes:
-    """Ten thousand waiters on ten thousand containers cost an event of one of them one look."""
+    """Wakes those who wait for a container to change. With ten thousand waiters on ten thousand containers, an event of
+    one container costs one look."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, set[tuple[Test, asyncio.Future[Container | None]]]] = {}
 
     async def until(self, container_id: str, now: Container | None, test: Test) -> Container | None:
-        """The container (None: gone) as it is when `test` first holds; at once if it holds for `now`."""
+        """Return the container (None: gone) as it is when `test` first holds; at once if it holds for `now`."""
         if test(now):
             return now
         future: asyncio.Future[Container | None] = asyncio.get_running_loop().create_future()
@@ -68,12 +69,12 @@ class Containers(dict[str, Container]):
         self._members: dict[str, dict[str, None]] = {}
 
     def named(self, namespace: str, name: str, *, task: bool = False) -> Container | None:
-        """Whoever has had the name longest. An empty name is nobody's."""
+        """Return the container that has had the name longest. An empty name is nobody's."""
         ids = self._by_name.get((namespace, name, task), ()) if name else ()
         return next((self[id] for id in ids), None)
 
     def members(self, pod: str) -> list[Container]:
-        """Of the pod with this id, by creation."""
+        """Return the members of the pod with this id, by creation."""
         return sorted((self[id] for id in self._members.get(pod, ())), key=lambda c: c.created_ns)
 
     def known(self, container_id: str) -> Container:
@@ -83,7 +84,8 @@ class Containers(dict[str, Container]):
         return container
 
     def resolve(self, reference: str) -> Container:
-        """By full id, by name, or by a prefix of the id that only one has."""
+        """Return the container with this full id, name, or beginning of an id that only one has. Raises
+        NoSuchContainer, AmbiguousId."""
         exact = self.get(reference) or self._one_named(reference)
         if exact is not None:
             return exact
@@ -102,7 +104,8 @@ class Containers(dict[str, Container]):
         return own or task
 
     async def find(self, reference: str) -> Container:
-        """`resolve`, once the container has been looked up after a daemon start."""
+        """As `resolve`, once the container has been looked up after a daemon start. Raises Recovering when that takes
+        too long."""
         container = self.resolve(reference)
         looked_up = self.recovering.get(container.id)
         if looked_up is not None:
@@ -115,14 +118,14 @@ class Containers(dict[str, Container]):
         return container
 
     async def find_pod(self, reference: str) -> Container:
-        """The pod's pause container. BadRequest for a container that is none."""
+        """Return the pod's pause container. Raises BadRequest for a container that is none."""
         pause = await self.find(reference)
         if pause.spec.pod is None:
             raise BadRequest(f"{reference} is a container and no pod; `exitctl pods` lists the pods", id=pause.id)
         return pause
 
     async def until(self, container_id: str, test: Test, seconds: float | None, what: str) -> Container | None:
-        """Waits for a state. TimedOut names what did not come."""
+        """Return the container (None: gone) once `test` holds. Raises TimedOut, which names what did not come."""
         try:
             async with asyncio.timeout(seconds):
                 return await self.changes.until(container_id, self.get(container_id), test)
@@ -166,7 +169,7 @@ def _drop(index: dict[Key, dict[str, None]], key: Key, id: str) -> None:
 
 
 def is_made(container: Container | None) -> bool:
-    """Its create, if one was under way, has come to something."""
+    """Return whether its create, if one was under way, has come to something."""
     return container is None or container.phase is not Phase.CREATING
 
 
@@ -175,7 +178,8 @@ def is_ended(container: Container | None) -> bool:
 
 
 def is_over(run: int) -> Test:
-    """The exit of this run, or of a later one, is stored; or it has failed to begin, and none follows by itself."""
+    """Return the test whether the exit of this run, or of a later one, is stored; or it has failed to begin, and none
+    follows by itself."""
     return lambda c: (
         c is None
         or (c.exit is not None and c.exit.key.run >= run)

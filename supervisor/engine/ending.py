@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 async def made(containers: Containers, container: Container) -> Container:
-    """Return it once a create that is under way has come to something. Raises TimedOut, NoSuchContainer."""
+    """Return the container once a create that is under way has come to something. Raises TimedOut, NoSuchContainer."""
     await containers.until(container.id, is_made, GONE_SECONDS, "its create")
     return containers.known(container.id)
 

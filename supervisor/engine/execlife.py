@@ -91,11 +91,11 @@ class Execs(Participant):
     # -- who there is
 
     def of(self, container_id: str) -> tuple[Exec, ...]:
-        """Those of the container that have not ended."""
+        """Return the execs of the container that have not ended."""
         return tuple(live.exec for live in self._of(container_id) if not live.over.is_set())
 
     def keys(self) -> Iterable[RunKey]:
-        """Of all whose end is not stored."""
+        """Return the keys of all whose end is not stored."""
         return [live.key for lives in self._live.values() for live in lives.values() if not live.over.is_set()]
 
     def get(self, container_id: str, exec_id: str) -> Live | None:

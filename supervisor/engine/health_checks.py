@@ -62,7 +62,7 @@ log = structlog.get_logger(__name__)
 
 
 class Probing:
-    """Runs probes by the execs' door."""
+    """Runs probes as execs in their containers."""
 
     def __init__(self, node: Node, execs: Execs) -> None:
         self._node = node

@@ -32,8 +32,8 @@ def pause_directory(root: str) -> str:
 
 
 def pause_root(root: str, program: str) -> Resolved:
-    """The pause image: a directory with exitd's own pause program and the places a runtime mounts on, made or brought
-    up to date.
+    """Make the pause image, or bring it up to date: a directory with exitd's own pause program and the places that a
+    runtime mounts on.
 
     One that is up to date is left alone, for there are containers on it. Raises CannotStart.
     """
@@ -98,8 +98,9 @@ class ImageDesk(Participant):
         await asyncio.to_thread(self._images.release, container_id)
 
     def hold_only(self, containers: Mapping[str, str], undecided: Collection[str] = ()) -> None:
-        """Container and image id of all there are, at the daemon's start, before anything else happens to one. What an
-        earlier daemon left behind is removed in the background. What the `undecided` hold, they keep."""
+        """Keep the images of these containers (image ids by container ids), at the daemon's start, before anything else
+        happens to one. What an earlier daemon left behind is removed in the background. What the `undecided` hold, they
+        keep."""
         self._images.hold_only(containers, undecided)
         self._begin(self._removals, self._images.tidy).add_done_callback(_log_failure)
 

@@ -41,5 +41,5 @@ class Ledger:
 
 
 def retained_since(retention: Retention, now: BootTime) -> BootTime:
-    """The names of containers that removed themselves before then are forgotten."""
+    """Return the moment before which the names of containers that removed themselves are forgotten."""
     return now.later(-round(retention.exit_seconds * 1e9))

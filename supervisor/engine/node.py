@@ -40,15 +40,16 @@ log = structlog.get_logger(__name__)
 
 
 class Storing:
-    """Whose commits are being refused, by name. `report_health` is called with False when there are any, and with True
-    when there are none any more."""
+    """Knows whose commits are being refused, by name. `report_health` is called with False when there are any, and with
+    True when there are none any more."""
 
     def __init__(self, report_health: Callable[[bool], None]) -> None:
         self._report_health = report_health
         self._refused: set[str] = set()
 
     async def surely(self, name: str, commit: Callable[[], Awaitable[object]]) -> None:
-        """However long the store refuses. What else `commit` raises is the caller's, and no refusal any more.
+        """Repeat the commit however long the store refuses. What else `commit` raises is the caller's, and no refusal
+        any more.
 
         `commit` has to be a patient one: what is given up while the disk is at work may get through yet, and a second
         try of it would store its events twice.
@@ -85,8 +86,8 @@ class Storing:
 
 @contextlib.asynccontextmanager
 async def in_turn(turn: asyncio.Lock, of: str, *, patient: bool) -> AsyncIterator[None]:
-    """One step after the other: the block is held up while an earlier step is being stored, and no longer than
-    SLOW_SECONDS unless it is patient. Raises StoreFailed: the earlier step takes longer than that."""
+    """Hold the block up while an earlier step is being stored, and no longer than SLOW_SECONDS unless it is patient.
+    Raises StoreFailed: the earlier step takes longer than that."""
     async with _soon(of, patient=patient):
         await turn.acquire()
     try:
@@ -159,7 +160,8 @@ class Node:
         self.cleanups = Histogram()  # from an end that is stored until nothing of its run is left
 
     def join(self, *parts: Participant) -> None:
-        """Who else has a share in what happens to containers, in this order. Once, before anything happens to one."""
+        """Set who else has a share in what happens to containers, in this order. Call it once, before anything happens
+        to one."""
         self.others = Participants(*parts)
 
     # -- steps
@@ -427,7 +429,7 @@ class Node:
         return RunKey(container.id, container.run) in self.pending or self.manager.of(container).is_ending(container)
 
     async def close(self) -> None:
-        """Containers live on; what was begun here is broken off."""
+        """Break off what was begun here. Containers live on."""
         self.closing = True
         for timer in self._timers.values():
             timer.cancel()

@@ -40,7 +40,7 @@ class Participant:
 
 
 class Participants(Participant):
-    """All of them, in one order: what begins is begun in that order, and what is taken down in the reverse one."""
+    """All participants, in one order: what begins is begun in that order, and what is taken down in the reverse one."""
 
     def __init__(self, *parts: Participant) -> None:
         self._parts = parts

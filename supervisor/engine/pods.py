@@ -42,7 +42,8 @@ class PodKeeper(Participant):
         self._at: set[str] = set()  # containers something is being done about
 
     async def forever(self, every_seconds: Callable[[], float]) -> None:
-        """The slow loop. A pause process that somebody else has killed may hang in its exit: see `Ending.unstick`."""
+        """Look at all pods again and again, slowly. A pause process that somebody else has killed may hang in its exit:
+        see `Ending.unstick`."""
         while True:
             await asyncio.sleep(every_seconds())
             self.look_at_all()

@@ -100,7 +100,7 @@ async def _compact(parts: ReconcileParts) -> None:
 
 
 def keep_of(retention: Retention) -> Keep:
-    """What the store is to keep, in its own units."""
+    """Return what the store is to keep, in its own units."""
     return Keep(
         retention.events,
         round(retention.events_days * DAY_NS),

@@ -17,8 +17,8 @@ from supervisor.runtime.managers import ContainerRuntimes
 
 @frozen
 class EngineServices:
-    """One of each. `prober` and `pod_keeper` are participants, to be joined to the node; `prober` and `shutdown` are to
-    be closed."""
+    """One service of each kind. `prober` and `pod_keeper` are participants, to be joined to the node; `prober` and
+    `shutdown` are to be closed."""
 
     ending: Ending
     prober: Prober
@@ -32,7 +32,7 @@ class EngineServices:
 def services_over(
     runs: Runs, manager: ContainerRuntimes, execs: Execs, admission: Admission, settings: Settings
 ) -> EngineServices:
-    """`execs` are the node's."""
+    """Return the services over the node of these runs. `execs` are the node's."""
     node = runs.node
     ending = Ending(node, manager, execs)
     prober = Prober(node, Probing(node, execs).run, ending.by_policy)

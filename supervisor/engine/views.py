@@ -13,7 +13,7 @@ from supervisor.runtime.oci import bundle
 
 
 class Views:
-    """Makes them, from what the node, the runtimes and the execs know at this moment."""
+    """Makes views of containers from what the node, the runtimes and the execs know at this moment."""
 
     def __init__(self, node: Node, manager: ContainerRuntimes, execs: Execs, root: str, state: str) -> None:
         """`root` and `state`: exitd's two directories."""
