@@ -34,7 +34,7 @@ class Monitors:
         self._watch_fd = _inotify(self.exits, IN_MOVED_TO)
 
     def create_from(self, id: str, bundle: str, work: Work = SLEEP) -> float:
-        """conmon's start until it reports init's pid; milliseconds."""
+        """Create a container, and return the milliseconds from conmon's start until it reports init's pid."""
         read_fd, write_fd = os.pipe()
         begun = time.perf_counter()
         process = subprocess.Popen(
@@ -56,7 +56,7 @@ class Monitors:
         return took
 
     def begin(self, id: str) -> WayContainer:
-        """Starts what was created."""
+        """Start what was created."""
         run("runc", "--root", f"{self._place}/rt", "start", id)
         return WayContainer(id, int(pathlib.Path(f"{self._place}/{id}.pid").read_text())).hold()
 
@@ -64,7 +64,8 @@ class Monitors:
         return f"{self._log}/{id}.log"
 
     def socket_of(self, id: str) -> str:
-        """Where one attaches: input as it is, output in packets that begin with a byte for the stream."""
+        """Return the socket where one attaches: input as it is, output in packets that begin with a byte for the
+        stream."""
         return f"{self._place}/{id}/attach"
 
     def delete(self, id: str) -> None:
@@ -76,7 +77,8 @@ class Monitors:
         return list(self._pids.values())
 
     def news(self) -> set[str]:
-        """Whose files have appeared since the last time; waits for one. They are whole: conmon renames them."""
+        """Wait for exit files, and return whose have appeared since the last time. They are whole: conmon renames
+        them."""
         wait_readable(self._watch_fd, "conmon's exit file")
         data, names = os.read(self._watch_fd, 1 << 16), set()
         while data:

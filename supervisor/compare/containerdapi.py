@@ -20,7 +20,7 @@ CALL_SECONDS = 120.0  # among a hundred others
 
 
 def packed(*fields: tuple[int, str | bytes | int]) -> bytes:
-    """A message of (number, value), as protobuf has it on the wire. Numbers are below 16."""
+    """Return a message of (number, value), as protobuf has it on the wire. Numbers are below 16."""
     out = b""
     for number, value in fields:
         if isinstance(value, int):
@@ -44,7 +44,7 @@ class Refused(Exception):
 
 
 class NoSuchTask(Refused):
-    """Nor any container of that name."""
+    """There is no such task, or no container of that name."""
 
 
 class Api:
@@ -62,7 +62,7 @@ class Api:
         self._channel.close()
 
     def run(self, runtime: str, id: str, spec: dict[str, Any]) -> int:
-        """A container with a task that runs, its streams nowhere; init's pid."""
+        """Make a container with a task that runs, its streams nowhere. Return init's pid. Raises Refused."""
         text = AnyMessage(type_url=SPEC, value=json.dumps(spec).encode()).SerializeToString()
         container = packed((1, id), (4, packed((1, runtime))), (5, text))
         self._call("containers.v1.Containers/Create", packed((1, container)))
@@ -70,14 +70,14 @@ class Api:
         return task_pb2.StartResponse.FromString(self._call("tasks.v1.Tasks/Start", packed((1, id)))).pid
 
     def exec(self, id: str, exec_id: str, process: dict[str, Any]) -> None:
-        """A process of runtime-spec that runs in the task, its streams nowhere. Refused."""
+        """Run a process of runtime-spec in the task, its streams nowhere. Raises Refused."""
         text = AnyMessage(type_url=PROCESS, value=json.dumps(process).encode()).SerializeToString()
         self._call("tasks.v1.Tasks/Exec", packed((1, id), (6, text), (7, exec_id)))
         self._call("tasks.v1.Tasks/Start", packed((1, id), (2, exec_id)))
 
     def exec_to_end(self, id: str, exec_id: str, process: dict[str, Any], seconds: float) -> int:
-        """The same, to its end, as CRI's ExecSync asks for it: the Wait is pending before the Start, and the exec is
-        deleted when it is answered. Its code. Refused, TimeoutError."""
+        """Run such a process to its end, as CRI's ExecSync asks for it: the Wait is pending before the Start, and the
+        exec is deleted when it is answered. Return its code. Raises Refused, TimeoutError."""
         text = AnyMessage(type_url=PROCESS, value=json.dumps(process).encode()).SerializeToString()
         self._call("tasks.v1.Tasks/Exec", packed((1, id), (6, text), (7, exec_id)))
         ended = self.begin_wait(id, exec_id)
@@ -90,14 +90,16 @@ class Api:
         self._call("tasks.v1.Tasks/Kill", packed((1, id), (3, signal)))
 
     def remove(self, id: str) -> int:
-        """Task and container, once its init has ended; the code that containerd has of it."""
+        """Remove task and container, once its init has ended. Return the code that containerd has of it. Raises
+        Refused."""
         ended = self.begin_wait(id)(CALL_SECONDS)
         self._call("tasks.v1.Tasks/Delete", packed((1, id)))
         self._call("containers.v1.Containers/Delete", packed((1, id)))
         return ended
 
     def discard(self, id: str) -> bool:
-        """The same, whatever there is of it. False: containerd has not noticed yet that the shim is gone."""
+        """Remove whatever there is of task and container. Return False if containerd has not noticed yet that the shim
+        is gone."""
         for call in ("tasks.v1.Tasks/Delete", "containers.v1.Containers/Delete"):
             try:
                 self._call(call, packed((1, id)))
@@ -108,7 +110,7 @@ class Api:
         return True
 
     def begin_wait(self, id: str, exec_id: str = "") -> Callable[[float], int]:
-        """Asked when this returns; blocks for the code. NoSuchTask, Refused, TimeoutError."""
+        """Begin a Wait. Return what blocks for the code, and raises NoSuchTask, Refused, TimeoutError."""
         method = self._channel.unary_unary(f"/{SERVICES}.tasks.v1.Tasks/Wait", _as_it_is, _as_it_is)
         request = packed((1, id), (2, exec_id)) if exec_id else packed((1, id))
         pending = method.future(request, metadata=self._metadata)
@@ -125,7 +127,8 @@ class Api:
         return wait
 
     def runs(self, id: str) -> bool:
-        """By containerd's word, for which it asks the shim. False also for one that it does not know."""
+        """Return whether it runs, by containerd's word, which asks the shim. False also for one that it does not
+        know."""
         try:
             reply = self._call("tasks.v1.Tasks/Get", packed((1, id)))
         except NoSuchTask:
@@ -166,7 +169,7 @@ def _refusal(error: grpc.RpcError) -> Refused:
 
 
 class Exits:
-    """Who is subscribed to containerd's events: when each init's exit was reported, and with which code."""
+    """A subscriber of containerd's events: when each init's exit was reported, and with which code."""
 
     def __init__(self, channel: grpc.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
         self._exits: dict[str, tuple[float, int]] = {}
@@ -185,14 +188,14 @@ class Exits:
         )
 
     def of(self, id: str) -> tuple[float, int]:
-        """When it was read (time.perf_counter), and the code."""
+        """Return when the exit was read (time.perf_counter), and the code. Raises TimeoutError."""
         with self._news:
             if not self._news.wait_for(lambda: id in self._exits, LIMIT_SECONDS):
                 raise TimeoutError(f"no exit of {id}: not within {LIMIT_SECONDS:.0f} s")
             return self._exits.pop(id)
 
     def heard(self, id: str) -> int | None:
-        """The code, if the exit was reported by now."""
+        """Return the code, if the exit was reported by now."""
         with self._news:
             return self._exits[id][1] if id in self._exits else None
 

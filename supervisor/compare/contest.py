@@ -24,7 +24,7 @@ VERDICTS = ("right", "unknown", "wrong", "lost")
 
 
 class Contest:
-    """What is found grows here. `ways` is complete from the beginning."""
+    """A comparison under way: what is found grows here. `ways` is complete from the beginning."""
 
     def __init__(self, scratch: machine.Scratch, plan: Plan, say: Say, make: Make = maker) -> None:
         self._scratch, self._plan, self._say, self._make = scratch, plan, say, make
@@ -39,7 +39,7 @@ class Contest:
         self._faults: list[Fault] = []
 
     def run(self) -> None:
-        """All of it. Whoever is open is closed at the end, also of an interrupt."""
+        """Measure all of it. Whoever is open is closed at the end, also after an interrupt."""
         try:
             self._open()
             if not self._entrants:
@@ -57,7 +57,7 @@ class Contest:
                 self._close(key)
 
     def report(self, conditions: Iterable[tuple[str, str]]) -> CompareReport:
-        """Of those that came to the end; the others have their reason."""
+        """Return the report of the ways that came to the end; the others have their reason."""
         good = {key for key, way in self._ways.items() if not way.why_not}
         return CompareReport(
             conditions=(*conditions, ("private memory of the daemons", self._sizes(good))),
@@ -157,7 +157,7 @@ class Contest:
 
 
 def conditions(scratch: machine.Scratch, plan: Plan) -> list[tuple[str, str]]:
-    """What a reader must know to judge the figures."""
+    """Return what a reader must know to judge the figures."""
     about = machine.facts(scratch)
     return [
         *((name, value) for name, value in about.items() if value != "absent"),

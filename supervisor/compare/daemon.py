@@ -23,7 +23,7 @@ class Daemon:
         self.process: subprocess.Popen[bytes]
 
     def start(self) -> float:
-        """A daemon that answers; seconds from its exec to the answer."""
+        """Start a daemon. Return the seconds from its exec until it answers."""
         command = [*self._before, sys.executable, "-m", "supervisor", "--root", self.root, "--state", self.state]
         with open(f"{self.root}/exitd.log", "ab") as log:
             begun = time.perf_counter()
@@ -43,7 +43,7 @@ class Daemon:
         return [pid for pid, line in command_lines() if line[0] == b"exitd-shim" and self._is_ours(pid)]
 
     def close(self) -> None:
-        """Every container removed; daemon and keeper gone."""
+        """Remove every container; end daemon and keeper."""
         if self.process.poll() is None:
             with self.client() as client:
                 everyone = [container.id for container in client.list(all_of_them=True)]
@@ -54,12 +54,12 @@ class Daemon:
             end_process(pid)
 
     def keeper(self) -> int:
-        """Its pid."""
+        """Return the keeper's pid."""
         (found,) = self.keepers()
         return found
 
     def keepers(self) -> list[int]:
-        """One as a rule; none for moments after one has died."""
+        """Return the pids of keepers: one as a rule; none for moments after one has died."""
         wanted = [b"--state", self.state.encode()]
         return [pid for pid, line in command_lines() if b"exitd-keeper" in line[0] and list(line[1:3]) == wanted]
 

@@ -7,7 +7,7 @@ from supervisor.compare.way import NO_ANSWER_SECONDS, Wait, WayAnswer, WayContai
 
 
 class Daemonless:
-    """That part of a Driver. `no_answer`: its words for an end that nobody reports."""
+    """The part of a Driver that ways without a daemon share. `no_answer`: its words for an end that nobody reports."""
 
     no_answer: str
 

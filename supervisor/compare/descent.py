@@ -16,7 +16,7 @@ LEAVE_SECONDS = 10.0
 
 
 def end_everybody() -> list[str]:
-    """SIGKILL for all that descend from us, until nobody does; the names of those who lived."""
+    """Kill all that descend from this process, until nobody does. Return the names of those who lived."""
     names = []
     deadline = time.monotonic() + LEAVE_SECONDS
     while (living := list(_descendants())) and time.monotonic() < deadline:

@@ -86,7 +86,7 @@ class Fault:
 
 @frozen
 class CompareReport:
-    """All of it. `conditions`: name and value, in the order in which a person wants to read them."""
+    """Everything that was measured. `conditions`: name and value, in the order in which a person wants to read them."""
 
     conditions: tuple[tuple[str, str], ...]
     ways: tuple[Way, ...]
@@ -105,7 +105,7 @@ def encode(report: CompareReport) -> str:
 
 
 def decode(text: str) -> CompareReport:
-    """BadReport for anything but what `encode` has written."""
+    """Return the report that `encode` has written. Raises BadReport for anything else."""
     try:
         found = json.loads(text)
         if found.pop("version") != VERSION:

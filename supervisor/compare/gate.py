@@ -12,14 +12,14 @@ STEP_MS = 2
 
 
 class Gates:
-    """A fifo for each."""
+    """The gates of containers: a fifo for each."""
 
     def __init__(self, scratch: Scratch, name: str) -> None:
         self._scratch, self._name = scratch, name
         self._numbers = itertools.count()
 
     def make(self) -> tuple[str, Work]:
-        """Where it is opened, and what the container does."""
+        """Make a gate. Return its path, and what its container does."""
         place = self._scratch.root_place(f"gates/{self._name}-{next(self._numbers)}")
         os.mkfifo(f"{place}/go")
         os.chmod(place, 0o755)
@@ -27,7 +27,7 @@ class Gates:
 
 
 def open_gate(path: str) -> None:
-    """As soon as its container is there."""
+    """Open a gate, as soon as its container is there. Raises TimeoutError."""
     deadline = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < deadline:
         try:

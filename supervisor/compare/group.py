@@ -10,7 +10,7 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
 
 
 class ProcessGroup:
-    """Of a name nobody else has; `remove` it at the end."""
+    """A cgroup with a name that nobody else has; `remove` it at the end."""
 
     def __init__(self, name: str) -> None:
         self._v1 = os.path.isdir(V1)
@@ -18,7 +18,7 @@ class ProcessGroup:
         self._path.mkdir(parents=True, exist_ok=True)
 
     def words(self) -> tuple[str, ...]:
-        """In front of a command: it begins here, and so does whatever it begins."""
+        """Return the words in front of a command that begins in the group, with whatever it begins."""
         return ("/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{self._path}/cgroup.procs")
 
     def kernel_kb(self) -> float | None:
@@ -35,7 +35,7 @@ class ProcessGroup:
         return [int(word) for word in (self._path / "cgroup.procs").read_text().split()]
 
     def remove(self) -> None:
-        """With everybody who is still in it."""
+        """Remove the group, and kill everybody who is still in it."""
         while pids := self.pids():
             for pid in pids:
                 end_process(pid)

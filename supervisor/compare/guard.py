@@ -24,8 +24,8 @@ class NotMeasured(Exception):
 
 
 def measured(wanted: Plan) -> tuple[CompareReport, list[str]]:
-    """The report, and what had to be ended or removed because it was left. KeyboardInterrupt when interrupted, after
-    all is cleared. NotMeasured."""
+    """Return the report, and what had to be ended or removed because it was left. Raises NotMeasured; KeyboardInterrupt
+    when interrupted, after all is cleared."""
     if os.geteuid() != 0:
         raise NotMeasured("compare needs root: it starts containers, daemons and containerd of its own")
     native.set_subreaper(True)  # whoever loses its parent meanwhile is ours
@@ -65,7 +65,7 @@ class Child:
         return self.pid
 
     def wait(self) -> int:
-        """Its code, or 128 and the signal; whoever else ends meanwhile as our child is reaped."""
+        """Return its code, or 128 and the signal. Whoever else ends meanwhile as our child is reaped."""
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid == self.pid:
@@ -74,7 +74,7 @@ class Child:
                 return code if code >= 0 else 128 - code
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """The first time it clears up by itself; the second time it is cleared up after."""
+        """Interrupt it. The first time it clears up by itself; the second time it is killed, and cleared up after."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL if self.interrupted else signal.SIGINT)
         self.interrupted = True

@@ -20,13 +20,14 @@ K = TypeVar("K", bound=Hashable)
 
 
 def in_turn(order: Sequence[T], number: int) -> tuple[T, ...]:
-    """All of them, another one first each time."""
+    """Return all of them, with another one first for each number."""
     first = number % len(order) if order else 0
     return (*order[first:], *order[:first])
 
 
 def in_turns(who: Sequence[K], rounds: int, sample: Callable[[K], R], warm_up: int = WARM_UP) -> dict[K, list[R]]:
-    """One sample of each in every round, another one first each time; the rounds that warm up come before."""
+    """Return samples: one of each in every round, another one first each time. The rounds that warm up come before, and
+    do not count."""
     found: dict[K, list[R]] = {one: [] for one in who}
     for number in range(warm_up + rounds):
         for one in in_turn(who, number):
@@ -37,7 +38,7 @@ def in_turns(who: Sequence[K], rounds: int, sample: Callable[[K], R], warm_up: i
 
 
 def at_once(work: Callable[[T], R], things: Sequence[T]) -> tuple[float, list[R]]:
-    """Seconds until all is done, each by a thread of its own; and what came of it."""
+    """Do all, each in a thread of its own. Return the seconds until all is done, and what came of it."""
     with ThreadPoolExecutor(max(1, len(things))) as pool:
         begun = time.perf_counter()
         results = list(pool.map(work, things))
@@ -45,13 +46,13 @@ def at_once(work: Callable[[T], R], things: Sequence[T]) -> tuple[float, list[R]
 
 
 def few_at_once(work: Callable[[T], R], things: Iterable[T]) -> list[R]:
-    """What came of it, where it is not what is measured."""
+    """Do all, a few at once. Return what came of it, where it is not what is measured."""
     with ThreadPoolExecutor(FEW) as pool:
         return list(pool.map(work, things))
 
 
 def timed(work: Callable[[], R]) -> tuple[float, R]:
-    """Milliseconds that it took; and what came of it."""
+    """Return the milliseconds that the work took, and what came of it."""
     begun = time.perf_counter()
     result = work()
     return (time.perf_counter() - begun) * 1000, result
@@ -91,5 +92,5 @@ class WayNotice(threading.Thread, Generic[T]):
 
 
 def private_of(pids: Iterable[int]) -> int:
-    """kB of private memory, of all together."""
+    """Return the private memory of all together in kB."""
     return sum(sum(private_kb(pid)) for pid in pids)

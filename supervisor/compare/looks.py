@@ -28,7 +28,8 @@ _OTHERS = (WayLook(YELLOW, "*"), *_KNOWN.values())
 
 
 def looks(ways: Iterable[str]) -> dict[str, WayLook]:
-    """Known ways have theirs for good; others get what is free, and begin anew when nothing is."""
+    """Return the look of each way. Known ways have theirs for good; others get what is free, and begin anew when
+    nothing is."""
     found: dict[str, WayLook] = {}
     keys = list(ways)
     free = [look for look in _OTHERS if look not in (_KNOWN.get(key) for key in keys)]

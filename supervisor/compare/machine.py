@@ -27,7 +27,7 @@ DATA = "/data"
 
 
 def cgroup_of(pid: int) -> str:
-    """Around everything that the process measures; nobody else's."""
+    """Return the cgroup around everything that the process measures; it is nobody else's."""
     return f"/exitd-measured-{pid}"
 
 
@@ -35,7 +35,8 @@ CGROUP = cgroup_of(os.getpid())
 
 
 def until(look: Callable[[], object], what: str, seconds: float = LIMIT_SECONDS, step: float = 0.002) -> None:
-    """Asks every `step` seconds. TimeoutError with `what`."""
+    """Call `look` every `step` seconds until it returns something true. Raises TimeoutError, with `what`, after
+    `seconds`."""
     deadline = time.monotonic() + seconds
     while not look():
         if time.monotonic() > deadline:
@@ -51,7 +52,7 @@ def wait_readable(fd: int, what: str, seconds: float = LIMIT_SECONDS) -> None:
 
 
 def run(*argv: str) -> None:
-    """A command to its end, its stderr passed on. Its stdout goes nowhere: a container's init inherits it.
+    """Run a command to its end, its stderr passed on. Its stdout goes nowhere: a container's init inherits it.
 
     The end is awaited on a pidfd: subprocess's own wait with a limit looks only now and then, up to 50 ms apart.
     """
@@ -66,7 +67,7 @@ def run(*argv: str) -> None:
 
 
 def end_process(pid: int) -> None:
-    """SIGKILL through a pidfd, and wait until it is dead."""
+    """Send SIGKILL through a pidfd, and wait until it is dead."""
     with contextlib.suppress(ProcessLookupError):
         pidfd = os.pidfd_open(pid)
         try:
@@ -78,7 +79,7 @@ def end_process(pid: int) -> None:
 
 @contextlib.contextmanager
 def busy_cores() -> Iterator[None]:
-    """A niced endless loop on every core we may use."""
+    """Keep every core that we may use busy inside the block, with a niced endless loop."""
     loops = [
         subprocess.Popen([sys.executable, "-S", "-c", BUSY.format(BUSY_NICENESS, core)])
         for core in sorted(os.sched_getaffinity(0))
@@ -92,7 +93,7 @@ def busy_cores() -> Iterator[None]:
 
 
 def file_system(path: str) -> str:
-    """The type of the file system that holds `path`, by the longest mount point that leads to it."""
+    """Return the type of the file system that holds `path`, by the longest mount point that leads to it."""
     best, kind = "", "unknown"
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         words = line.split()
@@ -103,12 +104,12 @@ def file_system(path: str) -> str:
 
 
 def load() -> str:
-    """The three load averages."""
+    """Return the three load averages."""
     return " ".join(pathlib.Path("/proc/loadavg").read_text().split()[:3])
 
 
 def idle_share(seconds: float) -> float:
-    """How much of all cores nobody used in the next `seconds`, from /proc/stat; 1.0 is all."""
+    """Return how much of all cores nobody used in the next `seconds`, from /proc/stat; 1.0 is all."""
     before = _core_ticks()
     time.sleep(seconds)
     idle, total = (after - b for after, b in zip(_core_ticks(), before, strict=True))
@@ -121,7 +122,7 @@ def _core_ticks() -> tuple[int, int]:
 
 
 def first_line(*argv: str) -> str:
-    """What a program says first, or `absent`."""
+    """Return what a program says first, or `absent`."""
     if shutil.which(argv[0]) is None:
         return "absent"
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_SECONDS)
@@ -156,13 +157,13 @@ class Scratch:
         return _made(f"{self.root}/{name}")
 
     def bundle(self, id: str, cgroup: str = "", work: Work = SLEEP) -> str:
-        """An OCI bundle of its own: conmon, for one, leaves files in it."""
+        """Make an OCI bundle of its own, and return it: conmon, for one, leaves files in it."""
         place = _made(f"{self.root}/bundles/{id}")
         pathlib.Path(f"{place}/config.json").write_text(json.dumps(self.spec(cgroup, work)))
         return place
 
     def spec(self, cgroup: str, work: Work = SLEEP) -> dict[str, Any]:
-        """A config.json of its own, on the host's programs."""
+        """Return a config.json of its own, on the host's programs."""
         config: dict[str, Any] = json.loads(json.dumps(self.config))
         config["linux"]["cgroupsPath"] = cgroup
         config["process"].update(terminal=work.tty, args=list(work.args))
@@ -172,7 +173,7 @@ class Scratch:
 
 
 def facts(scratch: Scratch) -> dict[str, str]:
-    """What a reader must know to judge the figures."""
+    """Return what a reader must know to judge the figures."""
     return {
         "kernel": platform.release(),
         "cpus": str(len(os.sched_getaffinity(0))),
@@ -188,7 +189,8 @@ def facts(scratch: Scratch) -> dict[str, str]:
 
 @contextlib.contextmanager
 def scratch(state_on: str, root_on: str) -> Iterator[Scratch]:
-    """Both directories, removed at the end, unless something stays mounted below them for UNMOUNT_SECONDS."""
+    """Make both directories for the block. They are removed at its end, unless something stays mounted below them for
+    UNMOUNT_SECONDS."""
     state = tempfile.mkdtemp(prefix="xb", dir=state_on)
     root = tempfile.mkdtemp(prefix="xb", dir=root_on)
     try:
@@ -216,7 +218,7 @@ def _unmounted(place: str) -> bool:
 
 
 def memory_place() -> str:
-    """The first directory in memory: where a state directory belongs."""
+    """Return the first directory in memory: where a state directory belongs."""
     return next((place for place in ("/run", "/dev/shm") if file_system(place) == "tmpfs"), "/tmp")
 
 
@@ -247,7 +249,7 @@ def _bind(source: str, destination: str) -> dict[str, Any]:
 
 
 def remove_cgroup(path: str) -> list[str]:
-    """It and all below it, in every hierarchy; what was there."""
+    """Remove a cgroup and all below it, in every hierarchy. Return the directories that were there."""
     found = []
     for top in cgroups.paths(path).values():
         for directory, _, _ in os.walk(top, topdown=False):
@@ -267,7 +269,7 @@ def _remove_cgroups() -> None:
 
 
 def command_lines() -> Iterator[tuple[int, Sequence[bytes]]]:
-    """pid and command line of every process."""
+    """Yield pid and command line of every process."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
@@ -275,24 +277,24 @@ def command_lines() -> Iterator[tuple[int, Sequence[bytes]]]:
 
 
 def command_line(pid: int) -> list[bytes]:
-    """Its words. OSError when there is no such process."""
+    """Return the words of a command line. Raises OSError when there is no such process."""
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used, user and system; in steps of a tick, 10 ms as a rule."""
+    """Return what a process has used, user and system; in steps of a tick, 10 ms as a rule."""
     words = _stat(pid)
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def private_kb(pid: int) -> tuple[int, int]:
-    """Private_Clean and Private_Dirty of a process, from /proc/PID/smaps_rollup."""
+    """Return Private_Clean and Private_Dirty of a process in kB, from /proc/PID/smaps_rollup."""
     found = _rollup(pid)
     return found["Private_Clean"], found["Private_Dirty"]
 
 
 def pss_kb(pid: int) -> int:
-    """Its share of all that it has in memory, from /proc/PID/smaps_rollup."""
+    """Return a process's share of all that it has in memory in kB, from /proc/PID/smaps_rollup."""
     return _rollup(pid)["Pss"]
 
 
@@ -303,12 +305,12 @@ def _rollup(pid: int) -> dict[str, int]:
 
 
 def parent_of(pid: int) -> int:
-    """OSError when there is no such process."""
+    """Return the parent's pid. Raises OSError when there is no such process."""
     return int(_stat(pid)[1])
 
 
 def state_of(pid: int) -> str:
-    """The letter that proc(5) has for it. OSError when there is no such process."""
+    """Return the letter that proc(5) has for its state. Raises OSError when there is no such process."""
     return _stat(pid)[0]
 
 
@@ -318,7 +320,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def status_kb(pid: int, field: str) -> int:
-    """One of the sizes in /proc/PID/status."""
+    """Return one of the sizes in /proc/PID/status, in kB."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1])

@@ -59,7 +59,7 @@ class Entrant:
 
 
 def memory(entrant: Entrant, members: int, pods: int) -> Memory:
-    """Pods that only sleep. What is needed only once is there since the first pod."""
+    """Return what stays with pods that only sleep. What is needed only once is there since the first pod."""
     driver = entrant.driver
     time.sleep(SETTLE_SECONDS)
     daemons = driver.daemons()
@@ -84,7 +84,8 @@ def memory(entrant: Entrant, members: int, pods: int) -> Memory:
 
 
 def latency(entrant: Entrant) -> tuple[float, float]:
-    """Milliseconds: a pod of one asked for until both run, and its member killed until the client that waits knows."""
+    """Return milliseconds: from asking for a pod of one until both run, and from killing its member until the client
+    that waits knows."""
     prepared = entrant.driver.prepare(entrant.new_id(), [SLEEP])
     start, pod = timed(lambda: entrant.started(prepared))
     notice = WayNotice(entrant.driver.begin_wait(pod.members[0]))
@@ -116,8 +117,8 @@ class TryAgain:
 
 
 def crowd(entrant: Entrant, pods: int, members: int, meanwhile: int) -> tuple[TryAgain | None, tuple[float, ...]]:
-    """A restart among all of them, with a pod whose members end while the daemon is away; then a storm: all members of
-    the others killed at once. None: this way has no daemon."""
+    """Return a restart among all of them, with a pod whose members end while the daemon is away (None: this way has no
+    daemon); then a storm, all members of the others killed at once: milliseconds until each notice."""
     made = entrant.start_many([members] * pods)
     alive = [member for pod in made for member in pod.members]
     again = _restart(entrant, alive, meanwhile)
@@ -161,7 +162,7 @@ def _storm(entrant: Entrant, members: Sequence[WayContainer]) -> tuple[float, ..
 
 
 def faults(entrant: Entrant) -> Iterator[Fault]:
-    """Everybody who could be missing, killed and stopped, just as a container ends."""
+    """Kill and stop everybody who could be missing, just as a container ends, and yield what came of it."""
     pod = entrant.start(1)
     victims = list(entrant.driver.victims(pod))
     entrant.end(pod)

@@ -132,7 +132,7 @@ class Native:
 
 
 def answer_of(exit_: pb.Exit | None) -> WayAnswer:
-    """exitd's own words."""
+    """Return the answer in exitd's own words."""
     if exit_ is None:
         return WayAnswer("no exit", None)
     status = status_of(exit_)

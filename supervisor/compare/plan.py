@@ -21,12 +21,12 @@ class Plan:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The pods whose memory is looked at, by their members."""
+        """Return the pods whose memory is looked at, by their members."""
         return tuple(size for size in SIZES if size <= self.containers)
 
     @property
     def meanwhile(self) -> int:
-        """How many end while the daemon is away."""
+        """Return how many end while the daemon is away."""
         return max(1, self.pods * self.containers // 10)
 
 

@@ -30,7 +30,8 @@ PAUSE = "exitd-pause"
 
 
 class Podman:
-    """Its containers sleep on the same files as everybody's, with a config.json that podman writes."""
+    """podman with directories of its own. Its containers sleep on the same files as everybody's, with a config.json
+    that podman writes."""
 
     name = "podman"
 
@@ -47,11 +48,12 @@ class Podman:
         self.call("run", "--detach", *options, "--name", id, *self._volumes, *where)
 
     def exec(self, id: str, *args: str) -> None:
-        """To its end."""
+        """Run an exec to its end."""
         self.call("exec", id, *args)
 
     def close(self) -> None:
-        """Behind its own clean-up, which goes on after its commands and mounts its store once more, and again."""
+        """Remove everything. Waits for podman's own clean-up, which goes on after its commands and mounts its store
+        once more, and again."""
         self.call("pod", "rm", "--force", "--time", "0", "--all")
         self.call("rm", "--force", "--time", "0", "--all")
         self.call("rmi", "--force", "--all")
@@ -61,7 +63,7 @@ class Podman:
             run("umount", store)
 
     def call(self, *words: str, given: bytes = b"") -> bytes:
-        """What it says. RuntimeError when it fails."""
+        """Return what the command prints. Raises RuntimeError when it fails."""
         command = self.command(*words)
         done = subprocess.run(command, input=given, capture_output=True, env=self.environment, timeout=120)
         if done.returncode:
@@ -69,7 +71,7 @@ class Podman:
         return done.stdout
 
     def command(self, *words: str) -> list[str]:
-        """For `environment`."""
+        """Return the whole command; it runs with `environment`."""
         places = ("--root", self._root, "--runroot", f"{self._state}/run", "--tmpdir", f"{self._state}/tmp")
         how = ("--cgroup-manager", "cgroupfs", "--runtime", "runc", "--events-backend", "file")
         return [*self._before, "podman", *places, *how, *words]
@@ -79,7 +81,8 @@ class Podman:
         self.call("import", "-", PAUSE, given=packed.stdout)
 
     def create_pod(self, id: str, *options: str) -> str:
-        """With exitd's pause program as its infra container, after `import_pause`; podman's own id for it."""
+        """Create a pod with exitd's pause program as its infra container, after `import_pause`. Return podman's own id
+        for it."""
         infra = ("--infra-image", f"localhost/{PAUSE}", "--infra-command", "/pause", "--infra-name", f"{id}-infra")
         return self.call("pod", "create", "--name", id, *options, *infra, *SHARED).decode().strip()
 

@@ -30,7 +30,7 @@ class PodSpecs:
 
 
 def pause_root(scratch: Scratch) -> str:
-    """A directory with exitd's pause program and nothing else."""
+    """Return a directory with exitd's pause program and nothing else."""
     place = scratch.root_place("pause")
     if not os.path.exists(f"{place}/pause"):
         shutil.copy(programs.find("exitd-pause"), f"{place}/pause")
@@ -46,14 +46,15 @@ def pause_spec(scratch: Scratch, id: str, annotations: dict[str, str]) -> Spec:
 
 
 def member_spec(scratch: Scratch, id: str, work: Work, annotations: dict[str, str]) -> Spec:
-    """Not in the pause container's namespaces yet."""
+    """Return a member's configuration, which is not in the pause container's namespaces yet."""
     spec = scratch.spec(f"{CGROUP}/{id}", work)
     spec["annotations"] = annotations
     return spec
 
 
 def pod_specs(scratch: Scratch, id: str, works: Sequence[Work], *, cri: bool = False) -> PodSpecs:
-    """Of a member for each work. `cri`: with the annotations that containerd's CRI plugin gives."""
+    """Return the configurations of a pod with a member for each work. `cri`: with the annotations that containerd's CRI
+    plugin gives."""
     names = [f"{id}-{number}" for number in range(len(works) + 1)]
     sandbox, container = ({SANDBOX_ID: names[0], KIND: kind} if cri else {} for kind in ("sandbox", "container"))
     pause = {names[0]: pause_spec(scratch, names[0], sandbox)}
@@ -62,7 +63,7 @@ def pod_specs(scratch: Scratch, id: str, works: Sequence[Work], *, cri: bool = F
 
 
 def start(specs: PodSpecs, begin: Callable[[str, Spec], WayContainer]) -> WayPod:
-    """The pause container, and then each member in its namespaces."""
+    """Start the pause container, and then each member in its namespaces."""
     found: list[WayContainer] = []
     for name, spec in specs.containers.items():
         if found:
@@ -72,12 +73,12 @@ def start(specs: PodSpecs, begin: Callable[[str, Spec], WayContainer]) -> WayPod
 
 
 def join(spec: Spec, pid: int) -> None:
-    """Into the namespaces of this pause process."""
+    """Put the configuration into the namespaces of this pause process."""
     spec["linux"]["namespaces"] = list(_joined(spec["linux"]["namespaces"], pid))
 
 
 def write(spec: Spec, place: str) -> str:
-    """As a bundle; its directory."""
+    """Write the configuration as a bundle. Return its directory."""
     os.makedirs(place, mode=0o700, exist_ok=True)
     pathlib.Path(f"{place}/config.json").write_text(json.dumps(spec))
     return place

@@ -17,12 +17,12 @@ RUNC_RUNTIME, EXITD_RUNTIME = "io.containerd.runc.v2", "io.containerd.exitd.v2"
 
 
 def finding_exitd(state: str) -> dict[str, str]:
-    """The environment of a containerd whose relays find the exitd of this state directory."""
+    """Return the environment of a containerd whose relays find the exitd of this state directory."""
     return {"PATH": f"{programs.find(RELAY).parent}:{os.environ['PATH']}", "EXITD_STATE": state}
 
 
 class WayServer:
-    """`start` it first. `state` belongs in memory. `before`: words in front of its command."""
+    """A containerd. `start` it first. `state` belongs in memory. `before`: words in front of its command."""
 
     def __init__(
         self, state: str, root: str, before: Sequence[str] = (), environment: Mapping[str, str] | None = None
@@ -39,7 +39,7 @@ class WayServer:
         )
 
     def start(self) -> None:
-        """Until it answers."""
+        """Start it, and wait until it answers."""
         # One that was killed in the middle of a fork has a child for a moment that holds its socket.
         pathlib.Path(self.address).unlink(missing_ok=True)
         with open(self._log, "ab") as log:
@@ -60,7 +60,7 @@ class WayServer:
         return Api(self.address, NAMESPACE, self.runc_root)
 
     def relays(self, id: str = "") -> list[int]:
-        """The pids of those it has begun; with an id, of the one that was begun for this container."""
+        """Return the pids of the relays that it has begun; with an id, of the one that was begun for this container."""
         wanted = {self.address.encode(), *([id.encode()] if id else [])}
         return [pid for pid, line in command_lines() if RELAY.encode() in line[0] and wanted <= set(line)]
 

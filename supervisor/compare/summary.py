@@ -14,7 +14,7 @@ VERDICTS = ("right", "unknown", "wrong", "lost")
 
 @frozen
 class Band:
-    """Of `n` samples: the median, and what one in twenty is below or above."""
+    """The median of `n` samples, and what one in twenty is below or above."""
 
     n: int
     p5: float
@@ -23,7 +23,7 @@ class Band:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Between two samples a straight line."""
+    """Return the value at this share of sorted samples, on a straight line between two of them."""
     place = share * (len(ordered) - 1)
     lower = math.floor(place)
     upper = min(lower + 1, len(ordered) - 1)
@@ -31,7 +31,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def band(values: Iterable[float]) -> Band | None:
-    """None without samples."""
+    """Return the band of the samples; None without any."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -39,7 +39,7 @@ def band(values: Iterable[float]) -> Band | None:
 
 
 def checked(report: CompareReport) -> CompareReport:
-    """The same; BadReport when a figure in it is none."""
+    """Return the report. Raises BadReport when a figure in it is none."""
     for field in dataclasses.fields(report):
         for row in getattr(report, field.name):
             _check(field.name, row)
@@ -58,14 +58,14 @@ def _check(where: str, value: Any) -> None:
 
 
 def keys(report: CompareReport) -> tuple[str, ...]:
-    """The ways, in the report's order; those that only a row names come last."""
+    """Return the ways, in the report's order; those that only a row names come last."""
     measured = (report.memory, report.latencies, report.storms, report.restarts, report.faults)
     named = (row.way for rows in measured for row in rows)
     return tuple(dict.fromkeys((*(way.key for way in report.ways), *named)))
 
 
 def names(report: CompareReport) -> dict[str, str]:
-    """What a person reads of each way; the key where the report says nothing else."""
+    """Return what a person reads of each way; the key where the report says nothing else."""
     said = {way.key: way.name for way in report.ways if way.name}
     return {key: said.get(key, key) for key in keys(report)}
 
@@ -80,7 +80,8 @@ class Curve:
 
 
 def curve(storms: Iterable[Storm]) -> Curve | None:
-    """Of storms of one way and size. Notices that never came in a round are missing in it. None without any."""
+    """Return the curve of storms of one way and size; None without any notices. Notices that never came in a round are
+    missing in it."""
     found = list(storms)
     rounds = [sorted(each) for storm in found for each in storm.rounds_ms if each]
     if not rounds:
@@ -97,12 +98,12 @@ def fates(restarts: Iterable[Restart]) -> dict[str, int]:
 
 
 def columns(faults: Iterable[Fault]) -> tuple[tuple[str, str], ...]:
-    """Who is killed or stopped, in the order of the report."""
+    """Return who is killed or stopped, in the order of the report."""
     return tuple(dict.fromkeys((fault.victim, fault.act) for fault in faults))
 
 
 def cell(faults: Iterable[Fault]) -> dict[str, list[Fault]]:
-    """By verdict, the worst last; a verdict that is none of ours comes after all."""
+    """Return the faults by verdict, the worst last; a verdict that is none of ours comes after all."""
     found = list(faults)
     order = [*VERDICTS, *(fault.verdict for fault in found)]
     sorted_ = {verdict: [fault for fault in found if fault.verdict == verdict] for verdict in dict.fromkeys(order)}

@@ -12,7 +12,7 @@ _NONE = "-"
 
 
 def table(report: CompareReport) -> str:
-    """BadReport when a figure is none. What was not measured has no block."""
+    """Return the report as text. What was not measured has no block. Raises BadReport when a figure is none."""
     checked(report)
     named = {key: short(clean(name), WAY) for key, name in names(report).items()}
     blocks = (

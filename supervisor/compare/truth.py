@@ -15,7 +15,7 @@ LIMIT_SECONDS = 20.0
 
 @functools.cache
 def kernel_reports() -> bool:
-    """Tried on a process of our own: Linux 6.15 or newer does."""
+    """Return whether the kernel reports how a process ended, tried on one of our own: Linux 6.15 or newer does."""
     child = subprocess.Popen(["/bin/sh", "-c", f"exit {CODE}"], stdin=subprocess.DEVNULL)
     pidfd = os.pidfd_open(child.pid)
     try:
@@ -28,7 +28,7 @@ def kernel_reports() -> bool:
 
 
 def end_of(container: WayContainer, made_to_be: ExitStatus) -> ExitStatus:
-    """Once it has ended and somebody has reaped it. Where the kernel does not report it, what it was made to be."""
+    """Return how it ended, once somebody has reaped it. Where the kernel does not report it, what it was made to be."""
     wait_readable(container.pidfd, f"the end of {container.id}", LIMIT_SECONDS)
     if not kernel_reports():
         return made_to_be

@@ -17,7 +17,7 @@ NO_ANSWER_SECONDS = 10.0  # then a way has none
 
 @dataclass(slots=True)
 class WayContainer:
-    """One that runs. `pidfd` is init's."""
+    """A container that runs. `pidfd` is init's."""
 
     id: str
     pid: int
@@ -28,7 +28,7 @@ class WayContainer:
         return self
 
     def kill(self) -> None:
-        """Raises ProcessLookupError when it has ended."""
+        """Kill its init. Raises ProcessLookupError when it has ended."""
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def end(self) -> None:

@@ -35,13 +35,13 @@ EXITD_RUNTIMES = {"exitd-runc": "runc", "exitd-crun": "crun", "exitd-shimv2": "i
 
 
 def here(way: Way) -> Way:
-    """With the reason if a program is missing."""
+    """Return the way, with the reason if a program is missing."""
     missing = [name for name in NEEDS[way.key] if shutil.which(name) is None]
     return replace(way, why_not=f"{' and '.join(missing)} not installed") if missing else way
 
 
 def maker(key: str) -> Callable[[Scratch], Driver]:
-    """What opens it."""
+    """Return what opens the way."""
     if key in EXITD_RUNTIMES:
         return lambda scratch: Native(scratch, key, EXITD_RUNTIMES[key])
     if key == "podman":

@@ -9,7 +9,7 @@ _BLANK = set("\t\n\r\v\f\u2028\u2029")
 
 
 def clean(text: str) -> str:
-    """One line, without anything that a terminal or a page would obey instead of show."""
+    """Return one line, without anything that a terminal or a page would obey instead of show."""
     return "".join(" " if each in _BLANK else "\N{REPLACEMENT CHARACTER}" if _unseen(each) else each for each in text)
 
 
@@ -22,7 +22,7 @@ def short(text: str, length: int) -> str:
 
 
 def number(value: float) -> str:
-    """Two or three digits that count; whole numbers whole."""
+    """Return two or three digits that count; whole numbers whole."""
     size = abs(value)
     if size >= 100 or value == int(value):
         return f"{value:,.0f}" if size < 1e9 else f"{value:.3g}"
@@ -41,7 +41,7 @@ def kilobytes(value: float) -> str:
 
 
 def aligned(rows: Iterable[Sequence[str]], left: int) -> list[str]:
-    """Lines of columns as wide as they must be: the first `left` at the left, the others at the right."""
+    """Return lines of columns as wide as they must be: the first `left` at the left, the others at the right."""
     found = list(rows)
     widths = [max(map(len, column)) for column in zip(*found, strict=True)]
     return [

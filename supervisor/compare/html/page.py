@@ -19,7 +19,7 @@ _MOST_WORDS = 3  # different words in a cell; all are in the table below
 
 
 def page(report: CompareReport) -> str:
-    """BadReport when a figure is none that can be drawn."""
+    """Return the report as a page. Raises BadReport when a figure is none that can be drawn."""
     checked(report)
     # Whole and compact. No sign of it could end the element it stands in.
     data = json.dumps(json.loads(encode(report)), separators=(",", ":"))
@@ -33,7 +33,8 @@ def page(report: CompareReport) -> str:
 
 
 def picture(report: CompareReport) -> str:
-    """The main plots as one SVG file for a page elsewhere; what was not measured is left out. BadReport as above."""
+    """Return the main plots as one SVG file for a page elsewhere; what was not measured is left out. Raises BadReport
+    as `page`."""
     return f"{svg('comparison', main(checked(report)) or (nothing(),), alone=True)}\n"
 
 

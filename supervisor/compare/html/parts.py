@@ -88,7 +88,8 @@ def parts(report: CompareReport) -> tuple[Part, ...]:
 
 
 def main(report: CompareReport) -> tuple[Drawing, ...]:
-    """The plots of the picture: memory as a pod grows, and how soon an exit is known, as far as they were measured."""
+    """Return the plots of the picture: memory as a pod grows, and how soon an exit is known, as far as they were
+    measured."""
     found = (memory(report).drawings.get("memory-daemon"), _latency(report, "exit"))
     return tuple(each for each in found if each)
 

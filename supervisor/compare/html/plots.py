@@ -84,8 +84,8 @@ class Row:
 def lines(
     title: str, note: str, along: str, text: str, unit: Unit, found: Sequence[PlotLine], *, even: bool = False
 ) -> Drawing:
-    """Lines with their bands. `even`: every figure of the bottom axis counts alike, and of the lines it matters how
-    they end; else each of its figures was chosen, and is a tick."""
+    """Draw lines with their bands. `even`: every figure of the bottom axis counts alike, and of the lines it matters
+    how they end; else each of its figures was chosen, and is a tick."""
 
     def draw(on: FigureBase, height: float) -> None:
         axes = _axes(on, height, (62, TOP, WIDTH - 164, height - 42))
@@ -122,7 +122,8 @@ def _line(axes: Axes, line: PlotLine, low: float | None) -> None:
 
 
 def strips(title: str, note: str, text: str, unit: Unit, found: Sequence[Row]) -> Drawing:
-    """Every sample as a dot, the band from p5 to p95 behind them, the median as a stroke and as a figure beside."""
+    """Draw every sample as a dot, the band from p5 to p95 behind them, the median as a stroke and as a figure
+    beside."""
     summed = [(row, each) for row in found if (each := band(row.values))]
     rows = [row for row, _ in summed]
 
@@ -146,7 +147,7 @@ def strips(title: str, note: str, text: str, unit: Unit, found: Sequence[Row]) -
 
 
 def shares(title: str, note: str, text: str, found: Sequence[Row]) -> Drawing:
-    """What became of exits, as shares of a bar: each share has its colour, its sign and its count."""
+    """Draw what became of exits, as shares of a bar: each share has its colour, its sign and its count."""
 
     def draw(on: FigureBase, height: float) -> None:
         axes = _axes(on, height, (LEFT, TOP + BELOW, RIGHT, TOP + BELOW + _height(found)))
@@ -178,7 +179,8 @@ def _shared(axes: Axes, counts: Mapping[str, int], y: float) -> None:
 
 
 def svg(key: str, drawings: Sequence[Drawing], *, alone: bool = False) -> str:
-    """The drawings, one at least, side by side; ids begin with `key`. `alone`: a file of its own, on a light ground."""
+    """Return the drawings, one at least, side by side; ids begin with `key`. `alone`: a file of its own, on a light
+    ground."""
     height, count = max(each.height for each in drawings), len(drawings)
     with matplotlib.rc_context(_STYLE):
         figure = _figure(count * WIDTH + (count - 1) * BETWEEN, height)
@@ -200,7 +202,7 @@ def svg(key: str, drawings: Sequence[Drawing], *, alone: bool = False) -> str:
 
 
 def mark(key: str, look: WayLook) -> str:
-    """The marker of a way by itself."""
+    """Return the marker of a way by itself."""
     with matplotlib.rc_context(_STYLE):
         figure = _figure(16, 16)
         axes = figure.add_axes((0, 0, 1, 1), facecolor="none", xticks=[], yticks=[])
@@ -354,7 +356,7 @@ def _steps(axes: Axes, found: Sequence[float]) -> None:
 
 
 def thinned(values: Sequence[_Some], most: int) -> list[_Some]:
-    """At most so many of them, evenly, first and last always."""
+    """Return at most so many of them, evenly, first and last always."""
     if len(values) <= most:
         return list(values)
     return [values[round(at * (len(values) - 1) / (most - 1))] for at in range(most)]

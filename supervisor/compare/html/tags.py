@@ -22,7 +22,7 @@ def join(*parts: str) -> Markup:
 
 
 def tag(name: str, *children: str, **attributes: str | None) -> Markup:
-    """An element. `class_` is class and `aria_hidden` aria-hidden; an attribute that is None is left out."""
+    """Return an element. `class_` is class and `aria_hidden` aria-hidden; an attribute that is None is left out."""
     said = "".join(f' {_name(key)}="{text(value)}"' for key, value in attributes.items() if value is not None)
     if name in _EMPTY and not children:
         return Markup(f"<{name}{said}/>")

@@ -12,7 +12,7 @@ DESIGNS = ("shim per container", "shim per pod")  # the two that are compared; w
 
 
 def pair(report: CompareReport, found: Mapping[str, float]) -> tuple[str, str] | None:
-    """The plain peers where both have a figure, else the first way of each design that has one."""
+    """Return the plain peers where both have a figure, else the first way of each design that has one."""
     if all(key in found for key in PEERS):
         return PEERS
     first = [
@@ -23,7 +23,7 @@ def pair(report: CompareReport, found: Mapping[str, float]) -> tuple[str, str] |
 
 
 def against(report: CompareReport, found: Mapping[str, float], unit: Unit) -> str:
-    """The two designs' figures, and the least and the most of all ways."""
+    """Return a sentence of the two designs' figures, and the least and the most of all ways."""
     named = names(report)
     if not found:
         return "nothing was measured"
@@ -40,7 +40,8 @@ def against(report: CompareReport, found: Mapping[str, float], unit: Unit) -> st
 
 
 def turn(first: Mapping[int, float], second: Mapping[int, float]) -> str:
-    """Between which of the members that both have been measured with the lower figure becomes the higher one."""
+    """Return between which numbers of members, of those that both have been measured with, the lower figure becomes the
+    higher one; empty if it does not."""
     both = sorted(first.keys() & second.keys())
     for before, after in pairwise(both):
         if (first[before] - second[before]) * (first[after] - second[after]) < 0:
@@ -49,7 +50,7 @@ def turn(first: Mapping[int, float], second: Mapping[int, float]) -> str:
 
 
 def samples(counts: Iterable[int], each: str) -> str:
-    """How many there were of each point or row."""
+    """Return how many samples there were of each point or row."""
     found = list(counts)
     if not found:
         return "no samples"
@@ -59,7 +60,7 @@ def samples(counts: Iterable[int], each: str) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """a, b and c"""
+    """Return `a, b and c`."""
     *most, last = list(words) or [""]
     return f"{', '.join(most)} and {last}" if most else last
 
