@@ -39,7 +39,7 @@ def test_without_a_report_it_says_what_to_run_first(tmp_path: pathlib.Path) -> N
     assert (done.returncode, done.stderr) == (2, f"{tmp_path}/report.html: not there; `make compare` writes a report\n")
 
 
-def test_data_that_are_no_report_are_told() -> None:
+def test_data_that_are_no_report_are_reported() -> None:
     assert list(compare_check.of_data(encode(made_up(storm=10, rounds=1)))) == []
     assert list(compare_check.of_data(None)) == ["no data in it"]
     assert len(list(compare_check.of_data("{}"))) == 1

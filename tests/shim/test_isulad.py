@@ -161,7 +161,7 @@ def test_a_field_that_lacks_or_is_wrong_is_named(changed: dict[str, Any], words:
         planned(**changed)
 
 
-def test_broken_json_is_told_with_its_line() -> None:
+def test_broken_json_is_reported_with_its_line() -> None:
     with pytest.raises(Refused, match=r"process\.json, line 2 column 10"):
         isulad.process_of(b'{"cwd": "/",\n "args": ]}')
 
@@ -176,7 +176,7 @@ def test_whatever_is_no_process_json_is_refused_and_never_a_crash(data: bytes) -
 
 
 @pytest.mark.parametrize("argv", [[], ["box"], ["box", "/b"], ["box", "/b", "runc", "info", "5", "more"]])
-def test_too_few_or_too_many_arguments_are_told_with_the_usage(argv: list[str]) -> None:
+def test_too_few_or_too_many_arguments_are_reported_with_the_usage(argv: list[str]) -> None:
     with pytest.raises(Refused, match=f"{len(argv)} arguments: usage: python -m shim ID BUNDLE RUNTIME"):
         isulad.call_of(argv)
 

@@ -40,7 +40,7 @@ def gone(memory: Any, counter: pathlib.Path) -> None:
     os.close(null_fd)
 
 
-def test_the_count_at_the_end_is_the_one_that_is_told(memory: Any, counter: pathlib.Path) -> None:
+def test_the_count_at_the_end_is_the_one_that_is_reported(memory: Any, counter: pathlib.Path) -> None:
     assert last(memory, counter) == 0
     counter.write_text(EVENTS.format(12))
     assert last(memory, counter) == 12

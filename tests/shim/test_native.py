@@ -45,7 +45,7 @@ def test_a_zombie_still_knows_whether_it_has_executed_a_program() -> None:
     assert native.has_executed(forked, started) is None
 
 
-def test_a_held_pidfd_tells_nothing_before_and_the_code_after_the_reaping_or_the_kernel_says_it_cannot() -> None:
+def test_a_held_pidfd_reports_nothing_before_and_the_code_after_the_reaping_or_the_kernel_says_it_cannot() -> None:
     pid, pidfd = ended_child()
     try:
         before = native.pidfd_exit_status(pidfd)

@@ -125,7 +125,7 @@ def test_what_is_handed_over_again_after_its_answer_is_not_sent_again() -> None:
         assert len(c.sent()) == 1
 
 
-def test_what_is_handed_over_again_before_its_answer_is_not_sent_again_and_told_once_it_has_come() -> None:
+def test_what_is_handed_over_again_before_its_answer_is_not_sent_again_and_reported_once_it_has_come() -> None:
     with courier() as c:
         c.up()
         c.hand(7)
@@ -137,7 +137,7 @@ def test_what_is_handed_over_again_before_its_answer_is_not_sent_again_and_told_
         assert c.told() == [(7, OK)]
 
 
-def test_an_answer_that_comes_while_exitd_is_away_is_told_when_the_event_is_handed_over_again() -> None:
+def test_an_answer_that_comes_while_exitd_is_away_is_reported_when_the_event_is_handed_over_again() -> None:
     with courier() as c:
         c.up()
         c.hand(7)
@@ -151,7 +151,7 @@ def test_an_answer_that_comes_while_exitd_is_away_is_told_when_the_event_is_hand
         assert (c.told(), c.sent()) == ([(7, OK)], [])
 
 
-def test_an_event_may_be_handed_over_again_on_another_connection_and_is_told_there() -> None:
+def test_an_event_may_be_handed_over_again_on_another_connection_and_is_reported_there() -> None:
     with courier() as c:
         c.up()
         c.hand(7)
@@ -172,7 +172,7 @@ def test_half_of_an_event_of_an_exitd_that_was_killed_is_none() -> None:
         assert len(c.sent()) == 1
 
 
-def test_a_refusal_is_told_in_containerds_words_and_the_event_is_sent_again_when_it_is_handed_over_again() -> None:
+def test_a_refusal_is_reported_in_containerds_words_and_the_event_is_sent_again_when_it_is_handed_over_again() -> None:
     with courier() as c:
         c.up()
         for stream in (1, 3):
@@ -204,7 +204,7 @@ def test_an_answer_to_half_a_request_is_none_and_the_next_request_does_not_follo
         assert c.told() == [(7, OK)]
 
 
-def test_while_containerd_is_away_an_event_is_told_with_14_and_forgotten() -> None:
+def test_while_containerd_is_away_an_event_is_reported_with_14_and_forgotten() -> None:
     with courier() as c:
         c.hand(7)
         c.down()

@@ -54,7 +54,7 @@ def test_a_done_follows_a_kept_reply_once_containerd_has_all_of_it() -> None:
         assert s.hear() == [Frame(1, DONE, 0, b"")]
 
 
-def test_a_done_that_exitd_was_away_for_is_told_behind_the_next_hello() -> None:
+def test_a_done_that_exitd_was_away_for_is_reported_behind_the_next_hello() -> None:
     with session() as s:
         s.up()
         s.ask(1, "Create", C1)
@@ -67,7 +67,7 @@ def test_a_done_that_exitd_was_away_for_is_told_behind_the_next_hello() -> None:
         assert types(s.hear()) == [(HELLO, 0), (DONE, 1), (AGAIN, 3), (REQUEST, 3)]
 
 
-def test_a_done_that_exitd_may_not_have_read_is_told_again_and_the_last_64_at_most() -> None:
+def test_a_done_that_exitd_may_not_have_read_is_reported_again_and_the_last_64_at_most() -> None:
     with session() as s:
         s.up()
         for n in range(70):

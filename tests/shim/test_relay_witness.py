@@ -147,7 +147,7 @@ def test_an_exitd_that_is_silent_about_an_end_is_stood_in_for_and_what_it_says_l
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
-def test_a_state_is_that_of_the_end_and_not_the_one_that_exitd_told_last(is_cached: bool) -> None:
+def test_a_state_is_that_of_the_end_and_not_the_one_that_exitd_reported_last(is_cached: bool) -> None:
     with session() as s:
         created(s)
         if is_cached:
@@ -237,7 +237,7 @@ def test_of_a_task_that_lives_the_relay_says_what_it_knows_when_exitd_has_said_n
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_of_one_whose_end_is_told_or_seen_it_is_not_said_that_it_lives(is_told: bool) -> None:
+def test_of_one_whose_end_is_reported_or_seen_it_is_not_said_that_it_lives(is_told: bool) -> None:
     with session() as s:
         created(s)
         lib.witness_watched(s.witness, task(s), 42, 99, -1)
@@ -410,7 +410,7 @@ def exec_ends(s: Session, data: bytes = b"") -> None:
     s.passes(0)
 
 
-def test_the_end_of_an_exec_is_told_while_exitd_is_away_and_its_tasks_life_is_not_touched() -> None:
+def test_the_end_of_an_exec_is_reported_while_exitd_is_away_and_its_tasks_life_is_not_touched() -> None:
     with session() as s:
         created(s)
         begun(s)

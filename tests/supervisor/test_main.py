@@ -57,7 +57,7 @@ def started(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_a_configuration_that_is_wrong_is_told_line_by_line_and_nothing_is_touched(tmp_path: Path) -> None:
+def test_a_configuration_that_is_wrong_is_reported_line_by_line_and_nothing_is_touched(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(f"root = '{tmp_path}/r'\nstat = 1\n[limits]\nscratch_mib = 'x'\n")
     found = started("--config", str(file))

@@ -36,7 +36,7 @@ def no_cgroup(daemon: Daemon, *subjects: Subject) -> None:
     assert [s.name for s in subjects if cgroup_directories(byhand.cgroup_of(daemon, s.name))] == []
 
 
-def test_one_started_before_exitd_is_listed_watched_told_and_removed(daemon: Daemon) -> None:
+def test_one_started_before_exitd_is_listed_watched_reported_and_removed(daemon: Daemon) -> None:
     with down(daemon):
         subject = begun(daemon, "echo hello; read line </mnt/go")
     seen = adopted(daemon, subject)
@@ -93,7 +93,7 @@ def test_a_bundle_whose_file_system_hangs_holds_up_its_own_container_alone() -> 
         no_cgroup(daemon, subject)
 
 
-def test_one_that_began_and_ended_without_exitd_is_told_once_with_its_code_and_time(daemon: Daemon) -> None:
+def test_one_that_began_and_ended_without_exitd_is_reported_once_with_its_code_and_time(daemon: Daemon) -> None:
     with down(daemon):
         subject = begun(daemon, AT_ONCE, 44)
         record = run_directory(daemon, subject) / "exit.json"
@@ -111,7 +111,7 @@ def test_one_that_began_and_ended_without_exitd_is_told_once_with_its_code_and_t
     assert end_and_judge(daemon, subject) == ["exited by record"]
 
 
-def test_one_that_ends_while_exitd_is_dead_after_its_adoption_is_told_once(daemon: Daemon) -> None:
+def test_one_that_ends_while_exitd_is_dead_after_its_adoption_is_reported_once(daemon: Daemon) -> None:
     subject = begun(daemon)
     seen = adopted(daemon, subject)
     with down(daemon):
@@ -120,7 +120,7 @@ def test_one_that_ends_while_exitd_is_dead_after_its_adoption_is_told_once(daemo
     assert end_and_judge(daemon, subject) == ["exited by record"]
 
 
-def test_without_exitd_a_keeper_that_is_left_tells_the_end_of_one_whose_shim_was_killed(daemon: Daemon) -> None:
+def test_without_exitd_a_keeper_that_is_left_reports_the_end_of_one_whose_shim_was_killed(daemon: Daemon) -> None:
     holder = oracle.begun(daemon)  # with no container left the keeper would end
     with down(daemon):
         subject = begun(daemon)
@@ -296,7 +296,7 @@ def test_a_name_that_is_taken_is_no_reason_not_to_watch(daemon: Daemon) -> None:
     assert end_and_judge(daemon, first, subject) == ["exited by record"] * 2
 
 
-def test_a_run_directory_removed_under_an_adopted_container_is_told_and_its_exit_too() -> None:
+def test_a_run_directory_removed_under_an_adopted_container_is_reported_and_its_exit_too() -> None:
     with daemons.daemon() as daemon, daemon.client() as client:
         lives.run(client, "true")
         subject, own = begun(daemon), lives.up(client)

@@ -20,7 +20,7 @@ STARTS_ANEW = {"forks", "descriptors", "full"}
 
 
 @pytest.mark.timeout(1200)  # each of its many steps has two minutes
-def test_a_small_attack_is_survived_with_every_exit_told_as_it_was() -> None:
+def test_a_small_attack_is_survived_with_every_exit_reported_as_it_was() -> None:
     plan = Plan(SEED, EXITS) if SCALE < 1 else Plan(SEED, int(EXITS_IN_FULL * SCALE), EVERY, crowd=60, at_once=6)
     result = attack(plan)
     about = "\n".join(report.lines(result))

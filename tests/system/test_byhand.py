@@ -68,7 +68,7 @@ def test_an_id_that_is_taken_is_refused_and_its_owner_untouched(daemon: Daemon) 
     assert end_and_judge(daemon, subject) == ["exited by record"]
 
 
-def test_a_start_that_fails_is_told_and_the_exit_is_in_the_ledger(daemon: Daemon, tmp_path: pathlib.Path) -> None:
+def test_a_start_that_fails_is_reported_and_the_exit_is_in_the_ledger(daemon: Daemon, tmp_path: pathlib.Path) -> None:
     runtime = Wrapper.make(tmp_path)
     runtime.on("start", "echo no >&2; exit 1")
     subject, bundle = byhand.observed(daemon)

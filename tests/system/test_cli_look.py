@@ -112,7 +112,7 @@ def test_inspect_of_a_running_one_has_no_exit(cli: Cli) -> None:
     assert pathlib.Path(f"/proc/{state['Pid']}/comm").read_text() == "sleep\n"
 
 
-def test_templates_name_any_field_and_a_wrong_one_is_told_with_what_is_there(cli: Cli) -> None:
+def test_templates_name_any_field_and_a_wrong_one_is_reported_with_what_is_there(cli: Cli) -> None:
     assert cli.ok("inspect", "-f", "{{.Name}}: {{.State.ExitCode}} {{json .Exit.Code}}", "seven") == "seven: 7 7"
     said = cli("inspect", "-f", "{{.State.Pidd}}", "seven")
     assert said.code == 125 and ".State.Pidd" in said.err and "ExitCode" in said.err

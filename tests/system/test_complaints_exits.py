@@ -90,7 +90,7 @@ def test_a_wait_for_a_run_gives_that_runs_code_although_the_next_one_runs(
 
 
 @pytest.mark.parametrize("verb", ["create", "start"])
-def test_a_start_that_fails_is_told_and_cleaned_up_once(client: Client, tmp_path: pathlib.Path, verb: str) -> None:
+def test_a_start_that_fails_is_reported_and_cleaned_up_once(client: Client, tmp_path: pathlib.Path, verb: str) -> None:
     name, after = f"fails-at-{verb}", client.info().seq
     wrapper = Wrapper.make(tmp_path)
     wrapper.on(verb, "exit 1")

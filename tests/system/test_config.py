@@ -94,7 +94,7 @@ def words(made: Wrapper) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_info_tells_every_value_and_where_it_is_from(daemon: Daemon, config: ConfigMap, client: Client) -> None:
+def test_info_shows_every_value_and_where_it_is_from(daemon: Daemon, config: ConfigMap, client: Client) -> None:
     turn(config, client, "# mine\ncgroup_driver = 'cgroupfs'\n", "cgroup_driver", "cgroupfs")
     found = in_force(client)
     assert found["root"] == (str(daemon.root), "flag")
@@ -141,7 +141,7 @@ def test_a_container_keeps_the_runtime_it_was_made_with_over_reloads_and_restart
         assert {"create", "start", "pause", "resume", "delete"} <= {each for line in said for each in line}
 
 
-def test_a_broken_file_changes_nothing_and_is_told_with_its_lines(
+def test_a_broken_file_changes_nothing_and_is_reported_with_its_lines(
     daemon: Daemon, config: ConfigMap, client: Client
 ) -> None:
     turn(config, client, "[limits]\nscratch_mib = 7\n", "limits.scratch_mib", "7")

@@ -90,7 +90,7 @@ class Ending:
 
 @each_runtime
 @pytest.mark.parametrize("killed_first", [True, False], ids=["before the end", "after the end"])
-def test_an_end_while_containerd_is_away_is_told_with_its_code_and_time(
+def test_an_end_while_containerd_is_away_is_reported_with_its_code_and_time(
     containerd: Containerd, runtime: str, killed_first: bool
 ) -> None:
     ending = Ending(containerd.box(runtime, "ending"))
@@ -110,7 +110,7 @@ def test_an_end_while_containerd_is_away_is_told_with_its_code_and_time(
 
 
 @each_runtime
-def test_an_end_is_told_whenever_containerd_is_killed(containerd: Containerd, runtime: str) -> None:
+def test_an_end_is_reported_whenever_containerd_is_killed(containerd: Containerd, runtime: str) -> None:
     for number in range(KILLS):
         ending = Ending(containerd.box(runtime, "ending"))
         ending.go()
@@ -167,7 +167,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_the_tasks_of_a_killed_shim_are_told_dead_once_and_those_of_others_live_on(containerd: Containerd) -> None:
+def test_the_tasks_of_a_killed_shim_are_reported_dead_once_and_those_of_others_live_on(containerd: Containerd) -> None:
     truth, ours = (outcome(containerd, runtime, the_shim_is_killed) for runtime in (TRUTH, OURS))
     assert ours == truth
     for told in filter(None, ours[1]):  # a group has none

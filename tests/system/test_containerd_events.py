@@ -15,7 +15,7 @@ def topics(events: list[Event]) -> list[str]:
     return [event.topic for event in events]
 
 
-def test_a_whole_life_is_told_in_order_with_one_pid_and_one_time(containerd: Containerd) -> None:
+def test_a_whole_life_is_reported_in_order_with_one_pid_and_one_time(containerd: Containerd) -> None:
     with containerd.events() as events:
         box = containerd.box(EXITD, "life").started("--", "sleep", "1000")
         assert box.exec("mine", "--", "sh", "-c", "exit 5").code == 5
@@ -32,7 +32,7 @@ def test_a_whole_life_is_told_in_order_with_one_pid_and_one_time(containerd: Con
     containerd.left_is()
 
 
-def test_an_exit_while_exitd_is_away_is_told_once_by_the_next(containerd: Containerd) -> None:
+def test_an_exit_while_exitd_is_away_is_reported_once_by_the_next(containerd: Containerd) -> None:
     with containerd.events() as events:
         box = containerd.box(EXITD, "away").started("--", "sleep", "1000")
         events.wait(box.id, "/tasks/start")
@@ -61,7 +61,7 @@ def test_fifty_quick_ones_have_four_events_each(containerd: Containerd) -> None:
     assert len(ids) == 50
 
 
-def test_of_a_task_whose_relay_is_killed_the_end_is_told_once_and_by_containerd(containerd: Containerd) -> None:
+def test_of_a_task_whose_relay_is_killed_the_end_is_reported_once_and_by_containerd(containerd: Containerd) -> None:
     with containerd.events() as events:
         box = containerd.box(EXITD, "orphan").started("--", "sleep", "1000")
         (relay,) = containerd.shims(box.id)[:1]

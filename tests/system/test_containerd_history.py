@@ -135,7 +135,7 @@ def test_a_history_that_cannot_be_is_complained_of(history: History, words: str)
     assert any(words in one for one in found), found
 
 
-def test_what_was_on_its_way_when_containerd_died_may_be_told_again_word_for_word() -> None:
+def test_what_was_on_its_way_when_containerd_died_may_be_reported_again_word_for_word() -> None:
     again = with_told(*TOLD[:5], replace(TOLD[4], at=5.9), *TOLD[5:])
     assert violations(replace(again, struck=(CONTAINERD,))) == []
     assert violations(replace(again, struck=(EXITD,)))
@@ -172,7 +172,7 @@ def orphan() -> History:
     return History(calls, TOLD[:6], ended, struck, TRUE.doomed[:1], rows)
 
 
-def test_the_task_of_a_dead_relay_is_told_dead_once_and_by_containerd() -> None:
+def test_the_task_of_a_dead_relay_is_reported_dead_once_and_by_containerd() -> None:
     true = orphan()
     assert violations(true) == []
     assert violations(replace(true, published=()))

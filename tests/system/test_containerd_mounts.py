@@ -175,7 +175,7 @@ def test_unmounting_twice_and_where_nothing_ever_was_is_no_error(place: Place) -
 HOLDS = "import os, sys; os.chdir(sys.argv[1]); print('there', flush=True); sys.stdin.read()"
 
 
-def test_a_mount_that_stays_busy_is_detached_in_the_end_and_told_of(place: Place) -> None:
+def test_a_mount_that_stays_busy_is_detached_in_the_end_and_reported(place: Place) -> None:
     place.mount(bind(place.made("tree")))
     command = [sys.executable, "-c", HOLDS, str(place.rootfs)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:

@@ -55,7 +55,7 @@ def ending(containerd: Containerd, events: Recorder) -> Iterator[Ending]:
     clients.close()
 
 
-def test_while_exitd_is_away_an_end_is_no_secret_and_is_told_and_stored_once(containerd: Containerd) -> None:
+def test_while_exitd_is_away_an_end_is_no_secret_and_is_reported_and_stored_once(containerd: Containerd) -> None:
     with containerd.events() as events, ending(containerd, events) as e:
         daemon = containerd.with_exitd()
         daemon.kill()

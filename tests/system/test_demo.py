@@ -59,7 +59,7 @@ def processes(base: str) -> Iterator[str]:
                 yield f"{entry.name} {command!r}"
 
 
-def test_seven_exits_are_told_with_their_true_codes_and_nothing_is_left() -> None:
+def test_seven_exits_are_reported_with_their_true_codes_and_nothing_is_left() -> None:
     played = play()
     assert played.code == 0, played.text
     for line in (

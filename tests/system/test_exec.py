@@ -40,7 +40,7 @@ def box(daemon: Daemon, client: Client, request: pytest.FixtureRequest) -> str:
     return up(client, runtime=program(request.param, daemon.base)).id
 
 
-def test_every_kind_of_end_is_told_as_a_containers_is(client: Client, box: str) -> None:
+def test_every_kind_of_end_is_reported_as_a_containers_is(client: Client, box: str) -> None:
     for text, told in (("exit 0", "exited 0"), ("exit 137", "exited 137"), ("kill -9 $$", "signaled 9")):
         exit_ = script(client, box, text)
         assert (word(exit_), exit_.source, exit_.container_id, exit_.run) == (told, "record", box, 1)
@@ -207,7 +207,7 @@ def test_an_exec_in_the_pods_pid_namespace_ends_with_its_container(client: Clien
     client.remove_pod(pod.id, force=True)
 
 
-def test_a_memory_kill_is_told_as_one(client: Client) -> None:
+def test_a_memory_kill_is_reported_as_one(client: Client) -> None:
     box = up(client, memory_bytes=32 << 20).id
     exit_ = run(client, box, "tail", "/dev/zero")
     assert (word(exit_), exit_.reason, exit_.oom.init, exit_.oom.kills) == ("signaled 9", "oom", True, 1)

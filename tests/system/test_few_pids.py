@@ -66,7 +66,7 @@ def outside(daemon: Daemon, pid: int) -> int:
     return 0
 
 
-def test_ends_are_told_once_and_truly_where_numbers_come_round_at_once(daemon: Daemon) -> None:
+def test_ends_are_reported_once_and_truly_where_numbers_come_round_at_once(daemon: Daemon) -> None:
     seen, come_round = list[int](), False
     with daemon.client() as client:
         for life in range(MOST_LIVES):
@@ -186,7 +186,7 @@ def test_whenever_no_process_can_begin_what_was_made_ends_truly_and_the_rest_is_
 
 
 @pytest.mark.parametrize("killed", [("shim",), ("shim", "keeper")])
-def test_an_end_is_told_truly_while_no_process_can_begin(few: tuple[Daemon, Few], killed: tuple[str, ...]) -> None:
+def test_an_end_is_reported_truly_while_no_process_can_begin(few: tuple[Daemon, Few], killed: tuple[str, ...]) -> None:
     daemon, limit = few
     with over_ttrpc(daemon) as client:
         daemon.warm(client)

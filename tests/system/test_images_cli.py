@@ -111,7 +111,7 @@ def test_an_images_stop_signal_is_what_stop_sends(cli: Cli, shelf: pathlib.Path)
         assert cli.ok("wait", id) == str(code)
 
 
-def test_inspect_tells_image_command_and_labels(cli: Cli, shelf: pathlib.Path) -> None:
+def test_inspect_shows_image_command_and_labels(cli: Cli, shelf: pathlib.Path) -> None:
     id = cli.ok("create", "--label", "tier=mine", f"oci:{shelf}/layout:app", "x")
     (told,) = json.loads(cli.ok("inspect", id))
     assert (told["Image"], told["Config"]["Image"]) == (app().id, f"oci:{shelf}/layout:app")
@@ -226,7 +226,7 @@ def test_images_and_who_stands_on_them_outlive_the_daemon(cli: Cli, up: Daemon, 
     cli.ok("image", "rm", "app:1")
 
 
-def test_an_exit_on_an_image_is_told_as_true_as_any(cli: Cli, up: Daemon, shelf: pathlib.Path) -> None:
+def test_an_exit_on_an_image_is_reported_as_true_as_any(cli: Cli, up: Daemon, shelf: pathlib.Path) -> None:
     cli.ok("image", "load", f"{shelf}/app.tar")
     ids = [cli.ok("create", "-e", f"CODE={code}", "app:1") for code in range(10, 20)]
     for id in ids:
@@ -237,7 +237,7 @@ def test_an_exit_on_an_image_is_told_as_true_as_any(cli: Cli, up: Daemon, shelf:
     assert [exit_.code for exit_ in exits] == list(range(10, 20))
 
 
-def test_a_working_directory_that_is_gone_is_told(cli: Cli, tmp_path: pathlib.Path) -> None:
+def test_a_working_directory_that_is_gone_is_reported(cli: Cli, tmp_path: pathlib.Path) -> None:
     (tmp_path / "gone").mkdir()
     command = [EXITCTL, "run", "./x", "true"]
     script = 'cd "$0"/gone && rmdir ../gone && exec "$@"'

@@ -81,7 +81,7 @@ def test_a_device_node_of_a_layer_reaches_no_container(daemon: Daemon, tmp_path:
         ({"Entrypoint": ["/nope"]}, "/nope"),
     ],
 )
-def test_a_configuration_that_cannot_run_is_told_and_holds_nothing(
+def test_a_configuration_that_cannot_run_is_reported_and_holds_nothing(
     daemon: Daemon, tmp_path: pathlib.Path, config: dict[str, object], words: str
 ) -> None:
     made = small()
@@ -185,7 +185,7 @@ def test_a_file_that_never_ends_or_never_answers_is_no_image(daemon: Daemon, tmp
                     call(path)
 
 
-def test_layers_are_unpacked_while_exits_are_told(daemon: Daemon, tmp_path: pathlib.Path) -> None:
+def test_layers_are_unpacked_while_exits_are_reported(daemon: Daemon, tmp_path: pathlib.Path) -> None:
     """A load of many files and containers that end meanwhile: every code right, every wait answered."""
     many = tar(*(folder(f"d{number}") for number in range(50)), *((f"d{n % 50}/f{n}", b"x") for n in range(8000)))
     images.layout(tmp_path / "l", t=Made([many]))

@@ -35,7 +35,7 @@ FEW_FILES = ("prlimit", "--nofile=16:")
     [NO_SIGCHLD, BLOCKED, NO_UMASK, NO_STDIO, NO_PLACE, FEW_FILES],
     ids=["signals ignored", "signals blocked", "no umask", "no stdio", "no working directory", "few files"],
 )
-def test_whatever_a_daemon_inherits_exits_are_told_and_containers_inherit_nothing_of_it(
+def test_whatever_a_daemon_inherits_exits_are_reported_and_containers_inherit_nothing_of_it(
     wrapper: tuple[str, ...],
 ) -> None:
     with daemons.daemon(wrapper=wrapper) as daemon, daemon.client() as client:
@@ -56,7 +56,7 @@ def test_whatever_a_daemon_inherits_exits_are_told_and_containers_inherit_nothin
         assert last_exit(client, container.id).source == "record"
 
 
-def test_a_keeper_that_was_started_with_sigchld_ignored_still_tells_the_code() -> None:
+def test_a_keeper_that_was_started_with_sigchld_ignored_still_reports_the_code() -> None:
     with directory() as base:
         daemon = Daemon(base, extra=("--keeper", "wait"))
         daemon.state.mkdir(mode=0o711)

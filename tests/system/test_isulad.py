@@ -38,7 +38,7 @@ def test_death_by_a_signal_is_128_and_its_number(isulad: Daemon, number: int) ->
     assert written is not None and (written.code, written.signal) == (None, number)
 
 
-def test_init_that_ends_before_it_was_started_is_told_too(isulad: Daemon) -> None:
+def test_init_that_ends_before_it_was_started_is_reported_too(isulad: Daemon) -> None:
     box = isulad.container("box", "/bin/true").create()
     box.created()
     box.signal(signal.SIGKILL)
@@ -69,7 +69,7 @@ def gate(directory: pathlib.Path, verb: str) -> tuple[str, pathlib.Path]:
 
 
 @pytest.mark.parametrize("verb", ["kill", "delete"])
-def test_the_code_is_told_only_when_the_runtime_has_killed_and_deleted(isulad: Daemon, verb: str) -> None:
+def test_the_code_is_reported_only_when_the_runtime_has_killed_and_deleted(isulad: Daemon, verb: str) -> None:
     runtime, fifo = gate(isulad.base, verb)
     box = isulad.container("box", "/bin/sh", "-c", "exit 43").create(runtime)
     box.start()
@@ -203,7 +203,7 @@ def test_a_log_that_is_no_fifo_of_mode_0600_is_refused(isulad: Daemon) -> None:
         (("box", "/b", "runc", "info", "soon"), "TIMEOUT 'soon': must be whole seconds"),
     ],
 )
-def test_wrong_arguments_are_told_on_stderr_and_in_the_daemons_log(
+def test_wrong_arguments_are_reported_on_stderr_and_in_the_daemons_log(
     isulad: Daemon, argv: tuple[str, ...], words: str
 ) -> None:
     box = isulad.container("box", "/bin/true")

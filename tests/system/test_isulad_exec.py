@@ -47,7 +47,7 @@ def test_one_that_takes_too_long_is_ended_and_is_no_code(box: Shim) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_one_that_does_not_exist_is_told_on_stderr_and_in_the_runtimes_log(box: Shim, terminal: bool) -> None:
+def test_one_that_does_not_exist_is_reported_on_stderr_and_in_the_runtimes_log(box: Shim, terminal: bool) -> None:
     one = command(box, "one", "/no/such/program", terminal=terminal)
     code, status, words = one.outcome()
     assert (code, status) == (None, 1)

@@ -68,7 +68,7 @@ def test_an_exit_137_and_a_kill_are_no_oom(client: Client) -> None:
     assert (word(exit_), exit_.reason, exit_.oom.kills) == ("signaled 9", "kill", 0)
 
 
-def test_an_oom_while_the_daemon_was_away_is_told_by_the_next_one() -> None:
+def test_an_oom_while_the_daemon_was_away_is_reported_by_the_next_one() -> None:
     with daemons.daemon() as daemon:
         with daemon.client() as client:
             script = f"until [ -e /mnt/go ]; do sleep 0.05; done; exec {BOMB}"

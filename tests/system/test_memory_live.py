@@ -53,7 +53,7 @@ def told(client: Client, container: str) -> list[tuple[str, str]]:
     return [(each["kills"], each["init"]) for each in found]
 
 
-def test_a_child_killed_for_memory_is_told_while_its_container_lives(client: Client, bomber: Bomber) -> None:
+def test_a_child_killed_for_memory_is_reported_while_its_container_lives(client: Client, bomber: Bomber) -> None:
     for number in (1, 2):
         bomber.bomb()
         until(lambda: len(told(client, bomber.id)) == number, "the event")  # noqa: B023
@@ -76,7 +76,7 @@ def test_a_sigkill_from_elsewhere_after_a_childs_memory_kill_is_not_blamed_on_me
     assert told(client, bomber.id) == [("1", "false")]
 
 
-def test_a_kill_while_the_daemon_was_away_is_told_by_the_next_one_and_none_is_told_twice(
+def test_a_kill_while_the_daemon_was_away_is_reported_by_the_next_one_and_none_is_reported_twice(
     tmp_path: pathlib.Path,
 ) -> None:
     with daemons.daemon() as daemon:
@@ -112,7 +112,7 @@ def test_every_run_begins_its_count_anew(client: Client, tmp_path: pathlib.Path)
     bomber.close()
 
 
-def test_an_init_killed_for_memory_whose_shim_was_killed_before_is_still_told_as_that(
+def test_an_init_killed_for_memory_whose_shim_was_killed_before_is_still_reported_as_that(
     client: Client, tmp_path: pathlib.Path
 ) -> None:
     """The memory killer may take the monitor first: the keeper counts, too."""

@@ -279,7 +279,7 @@ def test_replace_makes_a_pod_anew(stage: Stage) -> None:
     assert stage.cli.ok("pods", "-q") == new
 
 
-def test_wait_stays_until_the_end_tells_the_codes_and_removes(stage: Stage) -> None:
+def test_wait_stays_until_the_end_reports_the_codes_and_removes(stage: Stage) -> None:
     ends = shell("ok", "exit 0") + "," + shell("seven", "exit 7")
     said = stage.play(stage.pod("w", extra="  restartPolicy: Never\n", containers=ends), "--wait")
     assert (said.code, said.err) == (7, "")
@@ -299,7 +299,7 @@ def test_wait_that_is_broken_off_stops_the_members_and_removes(stage: Stage) -> 
     assert nothing_there(stage)
 
 
-def test_what_is_wrong_is_told_by_line_and_field_before_anything_is_made(stage: Stage) -> None:
+def test_what_is_wrong_is_reported_by_line_and_field_before_anything_is_made(stage: Stage) -> None:
     place = f"exitctl: {stage.directory}/pod.yaml"
     said = stage.play(WEB.replace("kind: Pod", "kind: Pod\nspec: {}"))
     assert (said.code, said.out) == (125, "")

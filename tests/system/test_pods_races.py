@@ -143,7 +143,7 @@ def test_many_starts_of_a_pod_that_is_not_ready_make_one_new_sandbox(daemon: Dae
     oracle.nothing_left(daemon)
 
 
-def test_a_pod_started_and_stopped_at_once_ends_as_one_of_both_and_tells_every_end_once(
+def test_a_pod_started_and_stopped_at_once_ends_as_one_of_both_and_reports_every_end_once(
     daemon: Daemon, client: Client
 ) -> None:
     pod = run(client, daemon, {"restart": "always"})

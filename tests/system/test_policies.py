@@ -144,7 +144,7 @@ def test_a_restart_that_fell_due_while_the_daemon_was_away_is_made_once(daemon: 
         assert types(client, container) == ["create", *["start", "exit"] * 2]
 
 
-def test_ends_while_the_daemon_is_away_are_all_told_and_each_policy_is_applied_once(daemon: Daemon) -> None:
+def test_ends_while_the_daemon_is_away_are_all_reported_and_each_policy_is_applied_once(daemon: Daemon) -> None:
     """A file that is there tells the containers to end; each has its own code, every fifth a policy."""
     script = "until [ -e /mnt/go ]; do sleep 0.05; done; exit {}"
     mounts = [pb.Mount(source=str(daemon.base), destination="/mnt", read_only=True)]

@@ -69,7 +69,7 @@ def test_a_pump_of_one_stream_registers_nothing_for_the_other(node: Node, held: 
     play(node, act, spec=replace(foreign_streams.SPEC, tty=True))
 
 
-def test_both_streams_are_in_the_log_when_the_end_is_told(node: Node, held: Keeper) -> None:
+def test_both_streams_are_in_the_log_when_the_end_is_reported(node: Node, held: Keeper) -> None:
     async def act(stage: Stage, made: Pumps) -> None:
         async with foreign_streams.other(stage) as other:
             await other.do("open")

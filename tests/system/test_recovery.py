@@ -117,7 +117,7 @@ def test_a_killed_shim_does_not_cost_the_code_and_the_restart_policy_fires(daemo
     assert end_and_judge(daemon, subject) == ["exited by keeper", "exited by record"]
 
 
-def test_a_killed_shim_is_told_within_a_second_and_never_leaves_two_inits(daemon: Daemon) -> None:
+def test_a_killed_shim_is_reported_within_a_second_and_never_leaves_two_inits(daemon: Daemon) -> None:
     subject = begun(daemon)
     seen = inspect(daemon, subject)
     assert seen.monitored_by == "shim"

@@ -80,7 +80,7 @@ def test_an_exitd_that_says_nothing_is_waited_for_three_seconds_and_containerd_w
     assert 3 <= seconds < 4.5
 
 
-def test_without_exitd_the_container_is_ended_and_its_record_is_told(relays: Relays) -> None:
+def test_without_exitd_the_container_is_ended_and_its_record_is_reported(relays: Relays) -> None:
     with container(relays) as c:
         c.watched()
         began = time.time()
@@ -104,7 +104,7 @@ def test_without_room_for_a_descriptor_the_container_is_ended_once_there_is_some
         assert (told(said)[:2], warned) == ((c.init.pid, 128 + signal.SIGKILL), "")
 
 
-def test_a_container_that_has_ended_is_told_as_it_ended_however_often_one_asks(relays: Relays) -> None:
+def test_a_container_that_has_ended_is_reported_as_it_ended_however_often_one_asks(relays: Relays) -> None:
     with container(relays, "exit 43") as c:
         started = c.started
         assert c.init.wait(20) == 43
@@ -157,7 +157,7 @@ def test_a_stranger_with_the_pid_is_not_killed(relays: Relays) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 43, 137, 255])
-def test_an_end_that_exitd_has_left_in_the_bundle_is_told_without_its_record(relays: Relays, code: int) -> None:
+def test_an_end_that_exitd_has_left_in_the_bundle_is_reported_without_its_record(relays: Relays, code: int) -> None:
     with container(relays) as c:
         c.leave_end(code, 1_700_000_000_250_000_000)
         (c.directory / record.NAME).unlink()
@@ -168,7 +168,7 @@ def test_an_end_that_exitd_has_left_in_the_bundle_is_told_without_its_record(rel
 
 
 @pytest.mark.parametrize(("code", "at_ns"), [("256", "1"), ("-1", "1"), ("x", "1"), ("7", "0"), ("7", str(1 << 63))])
-def test_an_end_in_the_bundle_that_is_none_is_not_told(relays: Relays, code: str, at_ns: str) -> None:
+def test_an_end_in_the_bundle_that_is_none_is_not_reported(relays: Relays, code: str, at_ns: str) -> None:
     with container(relays) as c:
         c.leave_end(code, at_ns)
         pid, status, _ = told(relays.delete(c.bundle)[0])

@@ -74,7 +74,7 @@ def test_with_exitd_away_a_wait_and_a_state_are_answered_with_the_true_code_and_
     assert [frame.stream for frame in up.frames(2)] == [3, 9]  # a DONE, and no Wait
 
 
-def test_an_end_before_exitd_went_away_is_told_too(c: Container) -> None:
+def test_an_end_before_exitd_went_away_is_reported_too(c: Container) -> None:
     chain = made(c)
     c.watched()
     ends(c)
@@ -122,7 +122,7 @@ def test_without_its_record_an_end_waits_for_exitd(c: Container, how: str) -> No
     assert chain.client.next() == Frame(1, RESPONSE, 0, PID)
 
 
-def test_one_that_had_ended_before_its_create_was_answered_is_told_too(c: Container) -> None:
+def test_one_that_had_ended_before_its_create_was_answered_is_reported_too(c: Container) -> None:
     started = c.started
     ends(c)
     c.record(CODE, False, started)
@@ -161,7 +161,9 @@ def test_with_exitd_away_a_containerd_that_restarts_finds_a_task_of_which_exitd_
     assert state.status == process_pb2.RUNNING
 
 
-def test_with_exitd_away_the_end_of_an_exec_is_told_and_its_delete_reaches_exitd_when_it_is_back(c: Container) -> None:
+def test_with_exitd_away_the_end_of_an_exec_is_reported_and_its_delete_reaches_exitd_when_it_is_back(
+    c: Container,
+) -> None:
     chain = made(c)
     directory = c.relays.directory / "exec"
     directory.mkdir()

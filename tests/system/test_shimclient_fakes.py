@@ -149,7 +149,7 @@ def test_an_end_under_an_odd_shim_is_true_or_unknown(
 
 
 @pytest.mark.parametrize(("how", "said"), HOSTILE, ids=str)
-def test_what_a_shim_tells_that_cannot_be_costs_its_container_alone(
+def test_what_a_shim_reports_that_cannot_be_costs_its_container_alone(
     odd: Odd, how: dict[str, Any], said: tuple[str, int, str]
 ) -> None:
     odd.does()
@@ -187,7 +187,7 @@ def test_an_exec_whose_pid_cannot_be_ends_with_its_code_and_takes_signals(odd: O
     nothing_left(odd)
 
 
-def test_a_memory_kill_in_a_virtual_machine_is_told_while_its_container_lives(odd: Odd) -> None:
+def test_a_memory_kill_in_a_virtual_machine_is_reported_while_its_container_lives(odd: Odd) -> None:
     """No cgroup of this host counts it: only the shim reports it. Which process it was, nobody says."""
     odd.does()
     with odd.daemon.client() as client:
@@ -203,7 +203,7 @@ def test_a_memory_kill_in_a_virtual_machine_is_told_while_its_container_lives(od
     nothing_left(odd)
 
 
-def test_an_end_for_memory_in_a_virtual_machine_has_its_reason_and_is_told_before_the_exit(odd: Odd) -> None:
+def test_an_end_for_memory_in_a_virtual_machine_has_its_reason_and_is_reported_before_the_exit(odd: Odd) -> None:
     odd.does(oom_at_end=True, wait="after-event")
     with odd.daemon.client() as client:
         id, exit_ = run(client, "sh", "-c", "kill -KILL $$", runtime=RUNTIME)

@@ -27,14 +27,14 @@ def kind_of(exit_: pb.Exit) -> str:
 
 
 @pytest.mark.parametrize("code", [0, 43, 137, 255])
-def test_a_code_is_told_as_it_is_also_one_that_looks_like_a_signal(client: Client, code: int) -> None:
+def test_a_code_is_reported_as_it_is_also_one_that_looks_like_a_signal(client: Client, code: int) -> None:
     _, exit_ = run(client, "sh", "-c", f"exit {code}", runtime=RUNC)
     known = KERNEL_TELLS or code != 137
     assert (exit_.kind, exit_.code) == (("exited", code) if known else ("unknown", code))
     assert exit_.source == "shimv2-wait"
 
 
-def test_a_signal_is_told_as_one_by_the_kernels_word(client: Client) -> None:
+def test_a_signal_is_reported_as_one_by_the_kernels_word(client: Client) -> None:
     _, exit_ = run(client, "sh", "-c", "ulimit -c 0; kill -KILL $$", runtime=RUNC, pid="host")
     assert kind_of(exit_) == ("signaled 9" if KERNEL_TELLS else "unknown 137")
 
@@ -83,7 +83,7 @@ def test_what_is_typed_goes_in_and_an_exec_has_its_own_code(cli: Cli) -> None:
     assert cli("exec", "b", "sh", "-c", "exit 6").code == 6
 
 
-def test_the_end_is_told_by_a_daemon_that_was_started_meanwhile(daemon: Daemon) -> None:
+def test_the_end_is_reported_by_a_daemon_that_was_started_meanwhile(daemon: Daemon) -> None:
     """And of an exec likewise, which must not keep its container from being found."""
     subject = begun(daemon)
     with daemon.client() as client:
@@ -97,7 +97,7 @@ def test_the_end_is_told_by_a_daemon_that_was_started_meanwhile(daemon: Daemon) 
     assert said == [(False, "signaled 9" if KERNEL_TELLS else "unknown 137"), (True, "exited 43")]
 
 
-def test_an_end_while_exitd_is_away_is_told_with_its_true_code(daemon: Daemon) -> None:
+def test_an_end_while_exitd_is_away_is_reported_with_its_true_code(daemon: Daemon) -> None:
     subject = begun(daemon)
     with oracle.down(daemon):
         subject.go()

@@ -106,7 +106,7 @@ def test_a_member_of_another_kind_is_refused(cli: Cli, pod: tuple[str, list[str]
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_the_shim_killed_is_an_end_of_each_told_once(
+def test_the_shim_killed_is_an_end_of_each_reported_once(
     cli: Cli, daemon: Daemon, pod: tuple[str, list[str]], *, away: bool
 ) -> None:
     sandbox, members = pod

@@ -181,7 +181,7 @@ def known_again(r: Relay, stream: int) -> bool:
     return True
 
 
-def test_a_task_that_containerd_has_given_up_is_ended_and_its_true_end_is_told(lone_tasks: Tasks) -> None:
+def test_a_task_that_containerd_has_given_up_is_ended_and_its_true_end_is_reported(lone_tasks: Tasks) -> None:
     r = lone_tasks.relay
     bundle, rootfs = lone_tasks.mounted("box", "/bin/sleep", "60")
     pid = r.create("box", bundle, rootfs=rootfs)

@@ -142,7 +142,7 @@ def test_an_exit_that_cannot_be_stored_is_told_to_nobody_until_it_can(go: pathli
         assert word(lives.run(client, "true", name="more")[1]) == "exited 0"
 
 
-def test_a_daemon_killed_while_it_could_not_store_an_exit_tells_it_once_afterwards(go: pathlib.Path) -> None:
+def test_a_daemon_killed_while_it_could_not_store_an_exit_reports_it_once_afterwards(go: pathlib.Path) -> None:
     with on_tmpfs("r", "size=5m,mode=700", ring_flush_seconds=0) as daemon:
         with daemon.client() as client:
             container = client.start(client.create(patient(go)).id).id
@@ -160,7 +160,7 @@ def test_a_daemon_killed_while_it_could_not_store_an_exit_tells_it_once_afterwar
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["by the same daemon", "by the next daemon"])
-def test_an_ordinary_exit_is_on_a_full_disk_all_the_same_and_told_at_once(go: pathlib.Path, killed: bool) -> None:
+def test_an_ordinary_exit_is_on_a_full_disk_all_the_same_and_reported_at_once(go: pathlib.Path, killed: bool) -> None:
     """The ring has its room from the beginning; the database takes the exit over when there is space."""
     with on_tmpfs("r", "size=5m,mode=700", ring_flush_seconds=60) as daemon:
         with daemon.client() as client:

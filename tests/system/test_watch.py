@@ -44,7 +44,7 @@ def test_a_strangers_end_is_in_the_ledger_with_its_true_code_and_once(
         assert mine[1].attributes["watch"] == str(process.pid)
 
 
-def test_a_core_is_told(client: Client, tmp_path: pathlib.Path) -> None:
+def test_a_core_is_reported(client: Client, tmp_path: pathlib.Path) -> None:
     end = "ulimit -c unlimited; kill -SEGV $BASHPID"
     with stranger(end, cwd=tmp_path) as process:
         client.watch(pb.WatchRequest(pid=process.pid))
@@ -55,7 +55,7 @@ def test_a_core_is_told(client: Client, tmp_path: pathlib.Path) -> None:
         assert exit_.core or limited
 
 
-def test_a_zombie_whose_parent_does_not_reap_is_told_and_stays_one(client: Client) -> None:
+def test_a_zombie_whose_parent_does_not_reap_is_reported_and_stays_one(client: Client) -> None:
     with zombie("exit 7") as process:
         client.watch(pb.WatchRequest(pid=process.pid))
         process.go()
@@ -67,7 +67,7 @@ def test_a_zombie_whose_parent_does_not_reap_is_told_and_stays_one(client: Clien
         assert client.watches() == ()
 
 
-def test_what_is_a_zombie_already_is_watched_and_told(client: Client) -> None:
+def test_what_is_a_zombie_already_is_watched_and_reported(client: Client) -> None:
     with zombie("exit 9") as process:
         status = pathlib.Path(f"/proc/{process.pid}/status")
         process.go()
@@ -76,7 +76,7 @@ def test_what_is_a_zombie_already_is_watched_and_told(client: Client) -> None:
         assert said(told(client, process)) == ("exited 9", "self")
 
 
-def test_a_traced_process_is_told_although_its_tracer_sees_the_end_first(
+def test_a_traced_process_is_reported_although_its_tracer_sees_the_end_first(
     client: Client, tmp_path: pathlib.Path
 ) -> None:
     with stranger("exit 7") as process:
@@ -122,7 +122,7 @@ def test_what_cannot_be_watched_is_refused_by_its_name(client: Client, daemon: D
     assert client.watches() == ()
 
 
-def test_an_ended_watch_tells_nothing_more(client: Client) -> None:
+def test_an_ended_watch_reports_nothing_more(client: Client) -> None:
     with stranger("exit 7") as process:
         for _ in range(2):  # asked for twice, it is the same one
             client.watch(pb.WatchRequest(pid=process.pid))
@@ -146,7 +146,9 @@ def test_what_is_watched_is_no_container_of_exitds(client: Client) -> None:
         client.end_watch(str(process.pid))
 
 
-def test_hundreds_that_end_at_once_are_told_once_each_and_nothing_stays_open(client: Client, daemon: Daemon) -> None:
+def test_hundreds_that_end_at_once_are_reported_once_each_and_nothing_stays_open(
+    client: Client, daemon: Daemon
+) -> None:
     """Each with a code of its own, but for those who share one of 256."""
     count = scaled(1000, 200)
     before = len(os.listdir(f"/proc/{daemon.pid}/fd"))

@@ -25,7 +25,7 @@ def name_of(containerd: Containerd, id: str) -> str:
     return f"{id}@{containerd.address}/{containerd.namespace}"
 
 
-def test_tasks_of_before_and_after_are_told_with_their_true_codes(client: Client, containerd: Containerd) -> None:
+def test_tasks_of_before_and_after_are_reported_with_their_true_codes(client: Client, containerd: Containerd) -> None:
     wait = "trap 'exit 7' TERM; while :; do sleep 0.05; done"
     before = containerd.box(RUNC, "before").started("--", "sh", "-c", wait)
     target = watch(client, containerd)
@@ -99,7 +99,7 @@ def test_the_restart_of_containerd_costs_no_exit(client: Client, containerd: Con
     client.end_watch(target)
 
 
-def test_a_containerd_that_is_not_there_is_told_and_waited_for(
+def test_a_containerd_that_is_not_there_is_reported_and_waited_for(
     client: Client, containerd: Containerd, cli: Cli
 ) -> None:
     containerd.kill()
@@ -137,7 +137,7 @@ def kill_and_look_again(daemon: Daemon, containerd: Containerd, boxes: list[Box]
         again.end_watch(target)
 
 
-def test_tasks_that_exitd_runs_itself_are_told_once_and_by_their_own_ids(containerd: Containerd) -> None:
+def test_tasks_that_exitd_runs_itself_are_reported_once_and_by_their_own_ids(containerd: Containerd) -> None:
     exitd = containerd.with_exitd()
     with exitd.client() as client:
         target = watch(client, containerd)

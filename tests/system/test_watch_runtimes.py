@@ -35,7 +35,7 @@ def watch(client: Client, runtime: Engine) -> str:
     return client.watch(pb.WatchRequest(runc_root=str(runtime.root))).watch.target
 
 
-def test_containers_of_before_and_after_are_told_with_their_true_codes(client: Client, runtime: Engine) -> None:
+def test_containers_of_before_and_after_are_reported_with_their_true_codes(client: Client, runtime: Engine) -> None:
     runtime.run("before", "go; exit 7")
     target = watch(client, runtime)
     observed(client, target, 1)
@@ -85,7 +85,7 @@ def test_an_init_that_is_killed_for_memory_ended_by_oom(client: Client, runtime:
     client.end_watch(target)
 
 
-def test_a_child_that_is_killed_for_memory_is_told_while_init_lives(client: Client, runc: Engine) -> None:
+def test_a_child_that_is_killed_for_memory_is_reported_while_init_lives(client: Client, runc: Engine) -> None:
     runc.run("child", f"go; {BOMB}; read line </mnt/child; kill -9 $$", memory_bytes=LIMIT_BYTES)
     target = watch(client, runc)
     observed(client, target, 1)
@@ -117,7 +117,7 @@ def test_a_directory_that_goes_and_comes_again_is_watched_again(client: Client, 
     client.end_watch(target)
 
 
-def test_containers_that_end_at_once_are_each_told_once(client: Client, runc: Engine) -> None:
+def test_containers_that_end_at_once_are_each_reported_once(client: Client, runc: Engine) -> None:
     """Some may have ended before they could be looked at: that is said, and no code is made up."""
     target = watch(client, runc)
     count = scaled(200, 8)
@@ -129,7 +129,7 @@ def test_containers_that_end_at_once_are_each_told_once(client: Client, runc: En
     client.end_watch(target)
 
 
-def test_exitd_killed_meanwhile_tells_what_it_can_and_says_what_it_cannot(runc: Engine) -> None:
+def test_exitd_killed_meanwhile_reports_what_it_can_and_says_what_it_cannot(runc: Engine) -> None:
     with daemons.daemon() as daemon:
         with daemon.client() as client:
             target = watch(client, runc)

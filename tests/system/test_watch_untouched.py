@@ -101,7 +101,7 @@ def test_what_would_touch_one_is_noticed(call: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_lives_over_a_restart_is_told_truly_and_a_zombie_too(number: int) -> None:
+def test_what_lives_over_a_restart_is_reported_truly_and_a_zombie_too(number: int) -> None:
     with daemons.daemon() as daemon, stranger("exit 7") as first, stranger("exit 9") as second:
         with daemon.client() as client:
             for process in (first, second):

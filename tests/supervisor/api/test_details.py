@@ -46,5 +46,5 @@ def test_the_longest_words_of_a_runtime_fit_into_what_a_client_accepts() -> None
     assert percent_encoded + in_base64 < 7_000
 
 
-def test_words_that_are_no_utf8_are_told_all_the_same() -> None:
+def test_words_that_are_no_utf8_are_reported_all_the_same() -> None:
     assert details.refusal(BadRequest("caf\udce9")).text == "caf?"

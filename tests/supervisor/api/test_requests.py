@@ -266,7 +266,7 @@ def test_a_time_comes_back_to_the_nanosecond(time_ns: int) -> None:
 @pytest.mark.parametrize(
     "stamp", [Timestamp(nanos=-1), Timestamp(nanos=10**9), Timestamp(seconds=-1), Timestamp(seconds=2**40)], ids=str
 )
-def test_a_time_no_clock_can_tell_is_refused(stamp: Timestamp) -> None:
+def test_a_time_no_clock_can_show_is_refused(stamp: Timestamp) -> None:
     with pytest.raises(BadRequest) as refused:
         requests.time_of(stamp, "since")
     assert refused.value.metadata["field"] == "since"

@@ -194,7 +194,7 @@ def test_at_the_end_who_waits_is_told_why_and_the_sockets_are_gone(tmp_path: Pat
     run(tmp_path, test)
 
 
-def test_health_is_told_here_too(tmp_path: Path) -> None:
+def test_health_is_reported_here_too(tmp_path: Path) -> None:
     async def test(caller: Caller) -> None:
         answer = health_pb2.HealthCheckResponse
         assert (await caller.health("Check", EXITD.full_name)).status == answer.SERVING

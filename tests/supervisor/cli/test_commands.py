@@ -206,7 +206,7 @@ def test_run_without_an_image_shows_the_ways(daemon: FakeDaemon, exitctl: Exitct
     assert not daemon.asked
 
 
-def test_no_daemon_is_told_with_the_next_step(exitctl: Exitctl) -> None:
+def test_no_daemon_is_reported_with_the_next_step(exitctl: Exitctl) -> None:
     outcome = exitctl("ps")
     assert outcome.code == 125
     assert "start exitd" in outcome.err
@@ -444,7 +444,7 @@ def test_a_wrong_command_line_is_125_and_no_traceback(exitctl: Exitctl, words: t
     assert outcome.err and "Traceback" not in outcome.err
 
 
-def test_a_bug_is_told_in_one_line(exitctl: Exitctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_reported_in_one_line(exitctl: Exitctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.cli.look.output.format_of", lambda _: 1 / 0)
     outcome = exitctl("ps")
     assert (outcome.code, len(outcome.err.splitlines())) == (125, 1)

@@ -27,7 +27,7 @@ def test_what_is_not_ok_has_a_cure(exitctl: Exitctl) -> None:
     assert all(finding["cure"] for finding in findings if finding["level"] == "FAIL")
 
 
-def test_a_missing_cgroup_tree_is_told_with_its_cure(tmp_path: Path) -> None:
+def test_a_missing_cgroup_tree_is_reported_with_its_cure(tmp_path: Path) -> None:
     result = doctor.cgroup(str(tmp_path))
     assert not result.works and "mount" in result.cure
 
@@ -50,7 +50,7 @@ def seccomp(directory: Path, words: str, kernel: str = "/proc/self/status") -> C
     return doctor.seccomp(str(program), kernel)
 
 
-def test_a_runtime_or_a_kernel_without_seccomp_is_told_with_its_cure(tmp_path: Path) -> None:
+def test_a_runtime_or_a_kernel_without_seccomp_is_reported_with_its_cure(tmp_path: Path) -> None:
     assert seccomp(tmp_path, "libseccomp: 2.5.4").works and seccomp(tmp_path, "+CAP +SECCOMP +EBPF").works
     for result in (seccomp(tmp_path, "runc version 1"), seccomp(tmp_path, "libseccomp", "/none")):
         assert not result.works and "seccomp=unconfined" in result.cure

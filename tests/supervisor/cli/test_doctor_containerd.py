@@ -69,7 +69,7 @@ def test_a_machine_without_containerd_has_one_quiet_line(tmp_path: Path, monkeyp
     ]
 
 
-def test_one_that_does_not_run_is_told_with_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_run_is_reported_with_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTAINERD_ADDRESS", f"{tmp_path}/none")
     monkeypatch.setenv("PATH", os.path.dirname(prints_config(tmp_path, NAMED).program) + ":/usr/bin:/bin")
     found = dict(containerd.chain(str(tmp_path)))
@@ -133,7 +133,7 @@ def test_the_relay_on_containerds_path_is_of_our_version(tmp_path: Path) -> None
         ("exit 3", "returned non-zero exit status 3"),
     ],
 )
-def test_another_relay_is_told_with_its_version(tmp_path: Path, script: str, says: str) -> None:
+def test_another_relay_is_reported_with_its_version(tmp_path: Path, script: str, says: str) -> None:
     program(tmp_path / RELAY, script)
     found = containerd.relay(str(tmp_path))
     assert not found.works and says in found.detail and found.cure
@@ -148,7 +148,7 @@ def test_without_a_relay_on_its_path_the_cure_is_a_link(tmp_path: Path) -> None:
 # -- from the relay to exitd
 
 
-def test_relays_that_look_elsewhere_are_told_of(tmp_path: Path) -> None:
+def test_relays_that_look_elsewhere_are_reported(tmp_path: Path) -> None:
     found = containerd.answer("/run/exitd", str(tmp_path))
     assert not found.works and "EXITD_STATE=/run/exitd" in found.cure and f"--state {tmp_path}" in found.cure
 
@@ -218,7 +218,7 @@ def configured(tmp_path: Path, own: str, imported: str) -> ContainerdSetup:
     return ContainerdSetup(program(tmp_path / "containerd", script), config=f"{tmp_path}/config.toml")
 
 
-def test_settings_that_an_import_of_a_newer_form_puts_out_of_force_are_told_of(tmp_path: Path) -> None:
+def test_settings_that_an_import_of_a_newer_form_puts_out_of_force_are_reported(tmp_path: Path) -> None:
     found = containerd.handler(configured(tmp_path, "version = 2\n", "version = 3\n"))
     assert not found.works and f"{tmp_path}/exitd.toml of version 3" in found.detail
     assert "exitd-1.toml in its place" in found.cure
@@ -249,7 +249,7 @@ def test_processes_of_one_mount_namespace_see_the_same(tmp_path: Path) -> None:
     assert containerd.mounts(0, os.getpid()).works and containerd.mounts(os.getpid(), 0).works
 
 
-def test_those_of_two_are_told_with_the_cure(tmp_path: Path) -> None:
+def test_those_of_two_are_reported_with_the_cure(tmp_path: Path) -> None:
     for pid in (1, 2):
         (tmp_path / str(pid) / "ns").mkdir(parents=True)
         (tmp_path / str(pid) / "ns" / "mnt").touch()
@@ -269,6 +269,6 @@ def test_where_cri_is_disabled_no_handler_is_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo = no toml"])
-def test_a_configuration_that_cannot_be_read_is_told(tmp_path: Path, script: str) -> None:
+def test_a_configuration_that_cannot_be_read_is_reported(tmp_path: Path, script: str) -> None:
     found = containerd.handler(ContainerdSetup(program(tmp_path / "containerd", script)))
     assert not found.works and "cannot be read" in found.detail and "config dump" in found.cure

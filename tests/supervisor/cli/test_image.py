@@ -84,7 +84,7 @@ def test_ls_speaks_json_and_templates(store: FakeDaemon, exitctl: Exitctl) -> No
         ("last week", "N/A"),
     ],
 )
-def test_an_age_is_told_only_where_the_image_has_one(created: str, said: str) -> None:
+def test_an_age_is_reported_only_where_the_image_has_one(created: str, said: str) -> None:
     (document,) = image_documents(pb.Image(id=ID, created=created), NOW_NS, whole=False)
     assert document["CreatedSince"] == said
 
@@ -201,7 +201,7 @@ def test_what_the_daemon_has_is_not_fetched(store: FakeDaemon, exitctl: Exitctl,
     assert (store.asked[0].spec.image, store.asked[0].spec.image_id) == (word, "")
 
 
-def test_an_image_that_cannot_be_had_is_told_and_no_container_is_made(store: FakeDaemon, exitctl: Exitctl) -> None:
+def test_an_image_that_cannot_be_had_is_reported_and_no_container_is_made(store: FakeDaemon, exitctl: Exitctl) -> None:
     store.answers.PullImage = refused(errors.ToolFailed("skopeo could not pull x: refused"))
     outcome = exitctl("run", "docker://x", "true")
     assert (outcome.code, outcome.err) == (125, "exitctl: skopeo could not pull x: refused\n")

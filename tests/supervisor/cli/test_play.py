@@ -168,7 +168,7 @@ def test_a_pod_whose_answer_was_lost_is_found_by_its_uid_and_removed(pods: FakeP
     assert list(pods.pods.values()) == [there]
 
 
-def test_what_cannot_be_taken_back_is_told_with_the_command_that_does(pods: FakePods, play: Play) -> None:
+def test_what_cannot_be_taken_back_is_reported_with_the_command_that_does(pods: FakePods, play: Play) -> None:
     def before(words: str) -> None:
         if words.startswith(("create", "remove")):
             raise errors.StoreFailed(f"no space left for {words}")
@@ -203,7 +203,7 @@ def test_a_signal_while_something_is_made_waits_until_it_can_be_taken_back(pods:
     assert pods.done == ["run web", "remove web by force"]
 
 
-def test_a_second_signal_gives_up_and_tells_what_stays(pods: FakePods, play: Play) -> None:
+def test_a_second_signal_gives_up_and_prints_what_stays(pods: FakePods, play: Play) -> None:
     pods.before = lambda words: os.kill(os.getpid(), signal.SIGINT) if words in ("run web", REMOVAL) else None
     outcome = play(POD)
     assert outcome.code == 130
@@ -213,7 +213,7 @@ def test_a_second_signal_gives_up_and_tells_what_stays(pods: FakePods, play: Pla
 REMOVAL = "remove web by force"
 
 
-def test_down_stops_and_removes_by_name_and_tells_what_is_not_there(pods: FakePods, play: Play) -> None:
+def test_down_stops_and_removes_by_name_and_prints_what_is_not_there(pods: FakePods, play: Play) -> None:
     web, other = pods.add("web"), pods.add("other")
     outcome = play(POD + "---\n" + one("gone"), "--down")
     assert outcome.out.splitlines() == ["Pods stopped:", web.id, "Pods removed:", web.id]
@@ -274,7 +274,7 @@ def test_wait_that_is_broken_off_stops_with_grace_and_removes(pods: FakePods, pl
     assert pods.done[-2:] == ["stop web", "remove web by force"]
 
 
-def test_warnings_are_told_and_the_rest_is_played(pods: FakePods, play: Play) -> None:
+def test_warnings_are_reported_and_the_rest_is_played(pods: FakePods, play: Play) -> None:
     outcome = play(POD.replace("  restartPolicy", "  nodeSelector: {a: b}\n  restartPolicy"))
     assert outcome.code == 0
     assert "pod.yaml:5:3: spec.nodeSelector: ignored: this is one machine" in outcome.err

@@ -116,7 +116,7 @@ def test_by_is_null_when_nobody_is_known_and_keeps_uid_0() -> None:
     }
 
 
-def test_oom_tells_the_victim_and_the_kills() -> None:
+def test_oom_shows_the_victim_and_the_kills() -> None:
     assert shape.exit_document(pb.Exit(oom=pb.Oom(init=True, kills=2)))["OOM"] == {"Init": True, "Kills": 2}
 
 
@@ -246,7 +246,7 @@ def test_options_come_back_in_dockers_places() -> None:
     assert (own["PodID"], own["RestartRules"]) == ("c1", ["exit in 3 => no"])
 
 
-def test_what_the_shim_has_moved_is_shown_if_it_told() -> None:
+def test_what_the_shim_has_moved_is_shown_if_it_was_reported() -> None:
     own = shape.container_document(pb.Container())["Exitd"]
     assert isinstance(own, dict) and own["Streams"] is None
     reported = pb.StreamCounters(stdout_bytes=1, stderr_bytes=2, stdin_bytes=3, lost_bytes=4, dropped_bytes=5)
@@ -263,7 +263,7 @@ def test_an_event_has_the_keys_that_are_promised_and_an_exit_only_for_exits() ->
     assert shape.event_document(event)["Exit"] == shape.exit_document(exited(7))
 
 
-def test_lost_events_are_told_with_both_ends() -> None:
+def test_lost_events_are_reported_with_both_ends() -> None:
     lost = pb.Lost(to=9)
     setattr(lost, "from", 5)
     assert shape.lost_document(lost) == {"Type": "lost", "From": 5, "To": 9}

@@ -17,7 +17,7 @@ def exit_of(**fields: object) -> pb.Exit:
     return base
 
 
-def test_a_code_is_told_with_witness_time_and_policy() -> None:
+def test_a_code_is_reported_with_witness_time_and_policy() -> None:
     text = story.of(exit_of(kind="exited", code=7), pb.Container(run=2), ["one", "two"])
     assert text.startswith("web, run 2, ended with code 7.\n")
     assert "Its shim, the parent process" in text
@@ -36,7 +36,7 @@ def test_an_oom_kill_names_the_victim_and_the_limit() -> None:
     assert "64 MiB" in text
 
 
-def test_a_killed_child_is_not_told_as_the_main_process() -> None:
+def test_a_killed_child_is_not_reported_as_the_main_process() -> None:
     text = story.of(exit_of(kind="exited", code=0, oom=pb.Oom(kills=2)), None, [])
     assert "2 other processes of it killed, not the main one" in text
 
@@ -87,12 +87,12 @@ def test_every_reason_is_explained(reason: Reason) -> None:
     assert reason in story.REASONS
 
 
-def test_words_from_a_newer_daemon_are_told_as_they_are() -> None:
+def test_words_from_a_newer_daemon_are_reported_as_they_are() -> None:
     text = story.of(exit_of(kind="melted", source="oracle", reason="boredom", decision="frame"), None, [])
     assert "oracle" in text and "boredom" in text and "frame" in text
 
 
-def test_a_coming_restart_is_told_with_its_time() -> None:
+def test_a_coming_restart_is_reported_with_its_time() -> None:
     waiting = pb.Container(run=2, phase=pb.PHASE_RESTARTING, restart_at=AT, spec=pb.ContainerSpec(restart="always"))
     text = story.of(exit_of(kind="exited", code=1, decision="restart"), waiting, [])
     assert "(always) asked for another run" in text

@@ -140,7 +140,7 @@ def test_a_refusal_names_the_place_and_the_next_step(text: str, words: str) -> N
         ("{{index .Labels .Env}}", "index wants a key in double quotes"),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_with_its_place(text: str, words: str) -> None:
+def test_a_value_that_does_not_fit_is_reported_with_its_place(text: str, words: str) -> None:
     with pytest.raises(BadRequest, match=re.escape(words)):
         template.parse(text).render(DOCUMENT)
 

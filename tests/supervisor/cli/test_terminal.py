@@ -142,7 +142,7 @@ def test_a_terminal_that_has_hung_up_is_no_error_on_the_way_out(signals: Signals
     os.close(slave)
 
 
-def test_each_new_size_is_told_once_from_the_first_on(pty: Pty, signals: Signals) -> None:
+def test_each_new_size_is_reported_once_from_the_first_on(pty: Pty, signals: Signals) -> None:
     reported: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
     pty.resize(24, 80)
     with terminal.Resizes(pty.slave, signals, lambda rows, columns: reported.put((rows, columns))):

@@ -27,7 +27,7 @@ def test_the_witness_says_how_a_process_ended(script: str, made_to_be: ExitStatu
     container.close()
 
 
-def test_where_the_kernel_tells_nobody_has_to_be_believed() -> None:
+def test_where_the_kernel_reports_to_nobody_has_to_be_believed() -> None:
     if not truth.kernel_reports():  # then what a container was made to be is all there is
         return
     child = subprocess.Popen(["sh", "-c", "read line; exit 7"], stdin=subprocess.PIPE)

@@ -21,11 +21,11 @@ from supervisor.model.values import Exited, ExitStatus, Signaled, Unknown
         (Exited(43), number_answer(255), "unknown"),
     ],
 )
-def test_what_is_told_is_right_unknown_wrong_or_lost(truth: ExitStatus, answer: WayAnswer, wanted: str) -> None:
+def test_what_is_reported_is_right_unknown_wrong_or_lost(truth: ExitStatus, answer: WayAnswer, wanted: str) -> None:
     assert verdict(truth, answer) == wanted
 
 
-def test_a_number_alone_keeps_the_words_it_was_told_with() -> None:
+def test_a_number_alone_keeps_the_words_it_was_reported_with() -> None:
     assert number_answer(137, "137 (event)").words == "137 (event)"
     assert number_answer(137).words == "137"
 

@@ -130,7 +130,7 @@ def test_an_empty_file_is_a_file() -> None:
         ("a = [", "Invalid value"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_line_and_key(text: str, words: str) -> None:
+def test_what_is_wrong_is_reported_with_file_line_and_key(text: str, words: str) -> None:
     """In the last line, unless a comment says where."""
     lines = f"\n{text}".splitlines()
     here = next((number for number, line in enumerate(lines, 1) if line.endswith("# here")), len(lines))
@@ -139,7 +139,7 @@ def test_what_is_wrong_is_told_with_file_line_and_key(text: str, words: str) -> 
     assert words in reported
 
 
-def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_that_is_wrong_is_reported_at_once_in_the_order_of_the_file() -> None:
     reported = wrong("root = 1\nfoo = 2\n[limits]\nscratch_mib = 0\nscratch_files = 'x'\n[runtimes.r]\npath = 3\n")
     assert [line.split(": ")[0:2] for line in reported] == [
         ["/c:1", "root"],

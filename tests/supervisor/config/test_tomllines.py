@@ -112,7 +112,7 @@ def test_a_keys_line_is_where_its_name_stands(tables: dict[str, dict[str, object
         (b"a = \0", 1),
     ],
 )
-def test_what_is_no_toml_is_told_with_its_line(text: bytes, line: int) -> None:
+def test_what_is_no_toml_is_reported_with_its_line(text: bytes, line: int) -> None:
     with pytest.raises(NotToml) as caught:
         parse(text)
     assert caught.value.line == line
@@ -120,7 +120,7 @@ def test_what_is_no_toml_is_told_with_its_line(text: bytes, line: int) -> None:
 
 
 @given(st.binary(max_size=60) | st.text("a=[]{}\"'\n.,#1 ", max_size=40).map(str.encode))
-def test_any_bytes_are_a_document_or_told(data: bytes) -> None:
+def test_any_bytes_are_a_document_or_reported(data: bytes) -> None:
     try:
         document = parse(data)
     except NotToml as error:

@@ -72,7 +72,7 @@ def test_the_time_of_a_process_that_lives_is_gos_zero() -> None:
     assert Timestamp(seconds=-62135596800).SerializeToString() == bytes.fromhex("08 8092b8c398feffffff01")
 
 
-def test_a_result_of_bootstrap_begins_as_containerd_tells_it_from_text() -> None:
+def test_a_result_of_bootstrap_begins_as_containerd_reports_it_from_text() -> None:
     result = bootstrap_pb2.BootstrapResult(version=3, address="unix:///a", protocol="ttrpc").SerializeToString()
     assert result == b"\x08\x03\x12\x09unix:///a\x1a\x05ttrpc"
 

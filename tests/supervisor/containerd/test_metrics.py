@@ -115,7 +115,7 @@ def test_v1_is_read_into_containerds_fields(tree_v1: str) -> None:
     assert list(found.hugetlb) == [v1.HugetlbStat(usage=1, max=2, failcnt=3, pagesize="2MB")]
 
 
-def test_disks_and_rdma_devices_of_v1_are_told_one_by_one(tree_v1: str) -> None:
+def test_disks_and_rdma_devices_of_v1_are_reported_one_by_one(tree_v1: str) -> None:
     found = metrics.read("/exitd/box", tree_v1)
     assert isinstance(found, v1.Metrics)
     serviced = [(e.op, e.major, e.minor, e.value) for e in found.blkio.io_serviced_recursive]
@@ -141,7 +141,7 @@ def test_v2_is_read_into_containerds_fields(tree_v2: str) -> None:
     assert found.rdma.current[0].hca_objects == 2000
 
 
-def test_every_message_is_there_even_when_the_kernel_tells_nothing(tmp_path: pathlib.Path) -> None:
+def test_every_message_is_there_even_when_the_kernel_reports_nothing(tmp_path: pathlib.Path) -> None:
     put(tmp_path / "1/pids/cgroup.procs")
     put(tmp_path / "1/pids/exitd/box/cgroup.procs")
     put(tmp_path / "2/cgroup.controllers")
@@ -167,7 +167,7 @@ def test_a_task_that_has_ended_keeps_its_last_readings_and_its_memory_kills(tree
     assert metrics.after_the_end(last.SerializeToString(), 0, tree_v2) == last
 
 
-def test_without_any_readings_the_memory_kills_of_the_exit_are_told(tree_v1: str) -> None:
+def test_without_any_readings_the_memory_kills_of_the_exit_are_reported(tree_v1: str) -> None:
     found = metrics.after_the_end(b"", 1, tree_v1)
     assert isinstance(found, v1.Metrics)
     assert (found.memory_oom_control.oom_kill, found.memory.usage.usage, absent(found)) == (1, 0, [])

@@ -30,7 +30,7 @@ def all_sent(box: Outbox, task: str) -> list[str]:
     return kinds
 
 
-def test_a_task_is_told_of_in_the_order_of_the_log() -> None:
+def test_a_task_is_reported_in_the_order_of_the_log() -> None:
     box = fresh()
     for event in numbered(life("c1", late=True)):
         box.take(event)
@@ -87,7 +87,7 @@ def test_what_is_not_of_this_address_or_of_no_task_is_passed_over() -> None:
     assert (len(box), box.floor) == (0, 2)
 
 
-def test_what_was_told_before_is_not_told_again_whatever_comes_from_the_log() -> None:
+def test_what_was_reported_before_is_not_reported_again_whatever_comes_from_the_log() -> None:
     box = fresh(0, {"c1": OutboxPlace(2)})
     for event in numbered(life("c1", execs=0)):
         box.take(event)
@@ -101,7 +101,7 @@ def test_an_exec_that_ends_after_init_is_passed_over_even_by_the_next_daemon() -
     assert all_sent(box, "c1") == ["remove"]
 
 
-def test_an_exec_that_ends_after_init_was_told_of_is_passed_over() -> None:
+def test_an_exec_that_ends_after_inits_end_was_sent_is_passed_over() -> None:
     box = fresh()
     exit = published("exit", seq=1)
     box.take(exit)
@@ -111,7 +111,7 @@ def test_an_exec_that_ends_after_init_was_told_of_is_passed_over() -> None:
     assert all_sent(box, "c1") == ["remove"]
 
 
-def test_a_dropped_task_is_not_told_of_any_more_not_even_by_the_next_daemon() -> None:
+def test_a_dropped_task_is_not_reported_any_more_not_even_by_the_next_daemon() -> None:
     box = fresh()
     box.take(published("create", seq=1))
     place = box.drop("c1")
@@ -132,14 +132,14 @@ def test_a_task_that_is_dropped_while_its_event_is_under_way_stays_dropped() -> 
     assert box.places == {"c1": place}
 
 
-def test_a_deletion_that_containerd_tells_of_itself_takes_what_was_not_told_with_it() -> None:
+def test_a_deletion_that_containerd_reports_of_itself_takes_what_was_not_reported_with_it() -> None:
     box = fresh()
     box.take(published("exit", seq=1))
     assert box.take(published("remove", silent=True, seq=2)) == OutboxPlace(2)
     assert len(box) == 0
 
 
-def test_the_ends_of_another_boot_are_not_told() -> None:
+def test_the_ends_of_another_boot_are_not_reported() -> None:
     box = fresh()
     box.take(replace(published("exit", seq=1), exit=ended(status=Unknown("host-rebooted"))))
     assert len(box) == 0

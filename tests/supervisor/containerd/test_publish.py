@@ -227,7 +227,7 @@ async def test_the_next_daemon_goes_on_where_this_one_ended(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("at", range(len(TOPICS)))
-def test_killed_between_an_answer_and_its_note_the_next_daemon_tells_that_event_once_more(
+def test_killed_between_an_answer_and_its_note_the_next_daemon_reports_that_event_once_more(
     tmp_path: Path, at: int
 ) -> None:
     asyncio.run(killed_at(tmp_path, at))
@@ -254,7 +254,7 @@ async def killed_at(tmp_path: Path, at: int) -> None:
 
 
 @in_loop
-async def test_a_dropped_task_is_not_told_of_any_more_by_this_daemon_or_the_next(tmp_path: Path) -> None:
+async def test_a_dropped_task_is_not_reported_any_more_by_this_daemon_or_the_next(tmp_path: Path) -> None:
     async with world(tmp_path) as w, containerd(tmp_path) as c:
         async with publishing(w, tmp_path) as publisher:
             await write(w, life("c1", address=c.address)[:2])
@@ -269,7 +269,9 @@ async def test_a_dropped_task_is_not_told_of_any_more_by_this_daemon_or_the_next
 
 
 @in_loop
-async def test_a_task_that_was_given_up_while_exitd_was_away_is_dropped_before_anything_is_told(tmp_path: Path) -> None:
+async def test_a_task_that_was_given_up_while_exitd_was_away_is_dropped_before_anything_is_reported(
+    tmp_path: Path,
+) -> None:
     async with world(tmp_path) as w, containerd(tmp_path) as c:
         await c.up()
         publisher = Publisher(w.events, str(tmp_path), "boot")
@@ -296,7 +298,7 @@ async def test_a_sign_of_life_ends_the_pause(tmp_path: Path, monkeypatch: pytest
 
 
 @in_loop
-async def test_nothing_of_another_boot_is_told(tmp_path: Path) -> None:
+async def test_nothing_of_another_boot_is_reported(tmp_path: Path) -> None:
     async with world(tmp_path) as w, containerd(tmp_path) as c:
         async with publishing(w, tmp_path):
             await write(w, life("old", address=c.address))
@@ -331,7 +333,7 @@ async def test_ten_thousand_events_of_a_hundred_tasks_wait_in_the_log_and_not_in
 
 
 @in_loop
-async def test_a_state_directory_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_a_state_directory_that_cannot_be_written_is_reported_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "shimv2").write_text("in the way")
     async with world(tmp_path) as w:
         with pytest.raises(CannotStart, match="forwarded"):

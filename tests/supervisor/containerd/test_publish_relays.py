@@ -37,7 +37,7 @@ async def answered(relay: Relay, count: int, first: int = 0) -> None:
 
 
 @in_loop
-async def test_the_tasks_of_one_relay_are_told_of_one_after_the_other_in_the_order_of_the_log(tmp_path: Path) -> None:
+async def test_the_tasks_of_one_relay_are_reported_one_after_the_other_in_the_order_of_the_log(tmp_path: Path) -> None:
     async with world(tmp_path) as w, publishing(w, tmp_path) as publisher:
         lives = [life(id, address=NOBODY, courier=ME) for id in "ab"]
         await write(w, [event for pair in zip(*lives, strict=True) for event in pair])
@@ -74,7 +74,7 @@ async def test_a_relay_that_is_slow_holds_up_no_other(tmp_path: Path, process: P
 
 
 @in_loop
-async def test_what_a_relay_has_not_brought_when_it_ends_exitd_tells_itself(tmp_path: Path, process: Process) -> None:
+async def test_what_a_relay_has_not_brought_when_it_ends_exitd_sends_itself(tmp_path: Path, process: Process) -> None:
     async with world(tmp_path) as w, containerd(tmp_path) as c, publishing(w, tmp_path) as publisher:
         await c.up()
         relay = Relay(publisher.couriers, process.name)

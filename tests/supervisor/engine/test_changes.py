@@ -40,7 +40,7 @@ def test_a_waiter_gets_the_container_as_it_was_when_the_test_first_held() -> Non
     asyncio.run(main())
 
 
-def test_a_removal_is_told_as_nothing() -> None:
+def test_a_removal_is_reported_as_nothing() -> None:
     async def main() -> None:
         changes = Changes()
         waiting = asyncio.create_task(changes.until("c1", RUNNING, lambda c: c is None))

@@ -236,7 +236,7 @@ async def test_a_container_without_execs_waits_for_nobody(tmp_path: Path) -> Non
 
 
 @in_loop
-async def test_an_exec_whose_end_nobody_tells_holds_its_container_up_for_a_moment_only(
+async def test_an_exec_whose_end_nobody_reports_holds_its_container_up_for_a_moment_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execlife, "BEFORE_END_SECONDS", 0.01)
@@ -308,7 +308,7 @@ async def test_keys_are_those_the_keeper_must_not_forget(tmp_path: Path) -> None
         assert list(x.execs.keys()) == []
 
 
-def test_an_exec_that_a_slow_disk_takes_long_to_store_is_told_once(
+def test_an_exec_that_a_slow_disk_takes_long_to_store_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node, "SLOW_SECONDS", 0.02)

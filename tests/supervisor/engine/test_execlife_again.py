@@ -78,7 +78,7 @@ async def test_an_exec_goes_on_under_the_next_daemon(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_an_exec_that_ended_meanwhile_is_told_before_its_container(tmp_path: Path) -> None:
+async def test_an_exec_that_ended_meanwhile_is_reported_before_its_container(tmp_path: Path) -> None:
     e = await left_behind(tmp_path)
     async with again(tmp_path) as x:
         x.manager.on_connect = lambda e: x.ends(e.key, Exited(43))
@@ -113,7 +113,7 @@ async def test_an_exec_that_never_began_has_failed_and_leaves_nothing(tmp_path: 
 
 
 @in_loop
-async def test_after_a_reboot_every_exec_is_unknown_and_told_before_its_container(tmp_path: Path) -> None:
+async def test_after_a_reboot_every_exec_is_unknown_and_reported_before_its_container(tmp_path: Path) -> None:
     e = await left_behind(tmp_path)
     async with again(tmp_path, boot="new") as x:
         await looked_up(x)

@@ -52,7 +52,7 @@ async def test_an_exec_waits_for_a_start_that_is_under_way(tmp_path: Path) -> No
 
 
 @in_loop
-async def test_an_end_is_told_again_as_long_as_the_ledger_has_it(tmp_path: Path) -> None:
+async def test_an_end_is_reported_again_as_long_as_the_ledger_has_it(tmp_path: Path) -> None:
     async with serving(tmp_path) as (x, o):
         key = (await o.execs.exec("web", SPEC, USER)).key
         x.ends(key, Exited(4))

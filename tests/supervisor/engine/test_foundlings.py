@@ -185,7 +185,7 @@ def test_a_name_that_is_taken_costs_the_name_and_not_the_container(tmp_path: Pat
     with_foundlings(tmp_path, test)
 
 
-def test_a_refusal_is_told_once_for_its_reason_and_again_for_another(tmp_path: Path) -> None:
+def test_a_refusal_is_reported_once_for_its_reason_and_again_for_another(tmp_path: Path) -> None:
     async def test(t: Watched) -> None:
         box = Handmade(t.state, "box").old()
         for _ in range(3):
@@ -304,7 +304,7 @@ def test_twenty_at_once_are_all_adopted_once(tmp_path: Path) -> None:
     with_foundlings(tmp_path, test)
 
 
-def test_a_living_containers_directory_that_somebody_removed_is_told_once_and_at_once(tmp_path: Path) -> None:
+def test_a_living_containers_directory_that_somebody_removed_is_reported_once_and_at_once(tmp_path: Path) -> None:
     async def test(t: Watched) -> None:
         t.begin()
         await t.settled()
@@ -325,7 +325,7 @@ def test_a_living_containers_directory_that_somebody_removed_is_told_once_and_at
     with_foundlings(tmp_path, test)
 
 
-def test_a_loss_that_could_not_be_stored_is_told_in_the_next_round(tmp_path: Path) -> None:
+def test_a_loss_that_could_not_be_stored_is_reported_in_the_next_round(tmp_path: Path) -> None:
     async def test(t: Watched) -> None:
         t.node.containers["lives"] = replace(container(), id="lives", run=1)
         t.world.store.refusals = 1
@@ -337,7 +337,7 @@ def test_a_loss_that_could_not_be_stored_is_told_in_the_next_round(tmp_path: Pat
     with_foundlings(tmp_path, test)
 
 
-def test_an_end_that_was_told_and_removed_is_not_told_again(tmp_path: Path) -> None:
+def test_an_end_that_was_reported_and_removed_is_not_reported_again(tmp_path: Path) -> None:
     async def test(t: Watched) -> None:
         Handmade(t.state, "box").made(DEAD).recorded(DEAD, 43).started()
         t.world.manager.on_connect = lambda c: t.world.manager.ends(c.id, status=Exited(43))

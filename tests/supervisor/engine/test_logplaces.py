@@ -153,7 +153,7 @@ def test_the_journals_logger_gets_id_and_name(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
-def test_a_missing_logger_program_is_told_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_logger_program_is_reported_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Path:
         raise FileNotFoundError(f"{name} is not installed: run make venv")
 

@@ -33,7 +33,7 @@ async def settled(w: World, id: str) -> None:
     await until(lambda: (c := w.node.containers.get(id)) is None or c.clean, "its clean-up")
 
 
-def test_a_whole_life_is_stored_shown_and_told_in_order(tmp_path: Path) -> None:
+def test_a_whole_life_is_stored_shown_and_reported_in_order(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:
             id = await w.running(WEB)
@@ -421,7 +421,7 @@ def test_closing_in_the_middle_of_everything_leaves_no_task(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_what_a_slow_disk_takes_long_to_store_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_slow_disk_takes_long_to_store_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever tries again what the disk is still at work on stores it twice."""
     monkeypatch.setattr(node, "SLOW_SECONDS", 0.02)
 
@@ -441,7 +441,7 @@ def test_what_a_slow_disk_takes_long_to_store_is_told_once(tmp_path: Path, monke
     asyncio.run(main())
 
 
-def test_a_memory_kill_that_a_slow_disk_takes_long_to_store_is_told_once(tmp_path: Path) -> None:
+def test_a_memory_kill_that_a_slow_disk_takes_long_to_store_is_reported_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:
             id = await w.running(WEB)

@@ -25,7 +25,7 @@ def _kills(event: Event) -> str:
 
 
 @in_loop
-async def test_a_count_is_stored_and_told_once_however_often_it_is_seen(tmp_path: Path) -> None:
+async def test_a_count_is_stored_and_reported_once_however_often_it_is_seen(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         id = await w.running(WEB)
         for kills in (1, 1, 1, 3, 2, 3):
@@ -45,7 +45,7 @@ async def test_a_count_is_stored_and_told_once_however_often_it_is_seen(tmp_path
 
 
 @in_loop
-async def test_many_at_once_are_told_in_a_growing_order(tmp_path: Path) -> None:
+async def test_many_at_once_are_reported_in_a_growing_order(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         id = await w.running(WEB)
         for kills in (2, 5, 5, 3, 9):
@@ -56,7 +56,7 @@ async def test_many_at_once_are_told_in_a_growing_order(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_what_the_store_refuses_is_not_told_and_comes_with_the_next_round_or_the_exit(tmp_path: Path) -> None:
+async def test_what_the_store_refuses_is_not_reported_and_comes_with_the_next_round_or_the_exit(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         id = await w.running(WEB)
         w.store.refusals = 1
@@ -69,7 +69,7 @@ async def test_what_the_store_refuses_is_not_told_and_comes_with_the_next_round_
 
 
 @in_loop
-async def test_the_next_daemon_does_not_tell_it_again(tmp_path: Path) -> None:
+async def test_the_next_daemon_does_not_report_it_again(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         id = await w.running(WEB)
         w.manager.kills_for_memory(id, 1)

@@ -126,7 +126,7 @@ def test_what_cannot_hear_is_killed_at_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_init_that_sigkill_does_not_end_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_init_that_sigkill_does_not_end_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "DEATH_SECONDS", 0.01)
 
     async def main() -> None:

@@ -112,7 +112,7 @@ async def rig(directory: Path) -> AsyncIterator[Rig]:
 
 
 @in_loop
-async def test_a_status_is_told_when_it_becomes_another_and_shown_with_its_results(tmp_path: Path) -> None:
+async def test_a_status_is_reported_when_it_becomes_another_and_shown_with_its_results(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         id = await r.running(retries=2)
         assert r.status(id) is HealthStatus.STARTING
@@ -272,7 +272,7 @@ def test_a_probe_that_cannot_be_run_for_no_fault_of_the_container_does_not_count
 
 
 @in_loop
-async def test_a_status_that_could_not_be_stored_is_told_after_the_next_probe(tmp_path: Path) -> None:
+async def test_a_status_that_could_not_be_stored_is_reported_after_the_next_probe(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         id = await r.running()
         await until(lambda: r.probes.under_way)
@@ -286,7 +286,7 @@ async def test_a_status_that_could_not_be_stored_is_told_after_the_next_probe(tm
 
 
 @in_loop
-async def test_a_daemon_that_finds_it_running_goes_on_without_telling_what_was_told(tmp_path: Path) -> None:
+async def test_a_daemon_that_finds_it_running_goes_on_without_reporting_what_was_reported(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         id = await r.running(retries=1)
         await r.answered(GOOD)

@@ -115,7 +115,7 @@ def test_whoever_follows_changes_is_told_once_a_container_has_been_looked_up(tmp
 
 
 @pytest.mark.parametrize("phase", LIVING)
-def test_what_ended_meanwhile_is_told_once_with_its_true_code(tmp_path: Path, phase: Phase) -> None:
+def test_what_ended_meanwhile_is_reported_once_with_its_true_code(tmp_path: Path, phase: Phase) -> None:
     async def main() -> None:
         async with world(tmp_path) as w:
             w.manager.found["c1"] = Found.ENDED

@@ -139,7 +139,7 @@ def test_a_connection_that_breaks_is_made_again_and_all_is_listed_anew(broken: E
     asyncio.run(main())
 
 
-def test_one_that_does_not_answer_is_told_and_asked_again() -> None:
+def test_one_that_does_not_answer_is_reported_and_asked_again() -> None:
     async def main() -> None:
         api, seen = FakeContainerd(NoAnswer("refused"), NoAnswer("refused"), (task("a"),)), Seen()
         source = ContainerdTasks(TARGET, api, seen)

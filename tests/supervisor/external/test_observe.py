@@ -61,7 +61,7 @@ def go(parent: "subprocess.Popen[bytes]") -> None:
         *(("kill -KILL $BASHPID", Signaled(9)), ("kill -TERM $BASHPID", Signaled(15))),
     ],
 )
-def test_the_kernel_tells_how_a_strangers_child_ended(end: str, status: ExitStatus) -> None:
+def test_the_kernel_reports_how_a_strangers_child_ended(end: str, status: ExitStatus) -> None:
     with strangers_child(end) as (pid, parent), Sight.of(pid) as sight:
         assert sight.look() == Pending()
         assert sight.wait(0) is None
@@ -100,7 +100,7 @@ def test_a_zombie_whose_status_may_not_be_read_is_not_guessed_at() -> None:
         assert sight.wait(2.5) is None
 
 
-def test_where_the_kernel_does_not_tell_the_end_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_kernel_does_not_report_the_end_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(pidfd: int) -> int | None:
         raise OSError(25, os.strerror(25))
 
@@ -154,7 +154,7 @@ def test_a_process_that_was_signalled_by_nobody_of_us_lives_on() -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_names_and_times_are_what_proc_tells() -> None:
+def test_names_and_times_are_what_proc_shows() -> None:
     me = Process(os.getpid(), native.process_stat(os.getpid())[2])
     assert observe.command_of(me.pid) == pathlib.Path("/proc/self/comm").read_text().strip()
     assert observe.command_of(2**30) == "" == observe.cgroup_of(2**30)

@@ -71,7 +71,7 @@ def kill_and_reap(process: "subprocess.Popen[bytes]") -> None:
     process.wait(LIMIT_SECONDS)
 
 
-def test_the_same_process_is_watched_once_and_told_once(tmp_path: Path) -> None:
+def test_the_same_process_is_watched_once_and_reported_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "db") as store, watching(store) as watched:
             with child() as process:
@@ -183,7 +183,7 @@ def test_a_watch_that_cannot_be_ended_goes_on(tmp_path: Path, monkeypatch: pytes
     asyncio.run(main())
 
 
-def test_what_was_dropped_is_neither_told_nor_kept(tmp_path: Path) -> None:
+def test_what_was_dropped_is_neither_reported_nor_kept(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "db") as store, watching(store) as watched:
             before = len(os.listdir("/proc/self/fd"))
@@ -215,7 +215,7 @@ def test_what_ended_while_exitd_was_away_is_unknown_and_what_was_stored_for_nobo
     asyncio.run(main())
 
 
-def test_one_that_was_missed_is_told_once(tmp_path: Path) -> None:
+def test_one_that_was_missed_is_reported_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "db") as store, watching(store) as watched:
             with child("true") as process:
@@ -229,7 +229,7 @@ def test_one_that_was_missed_is_told_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_kernel_that_gives_no_more_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_gives_no_more_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(28, os.strerror(28))
 

@@ -68,7 +68,7 @@ async def desk(
         events.close()
 
 
-def test_a_kernel_that_does_not_tell_is_refused_by_its_own_word(tmp_path: Path) -> None:
+def test_a_kernel_that_does_not_report_is_refused_by_its_own_word(tmp_path: Path) -> None:
     async def main() -> None:
         blind = "kernel 5.10 does not report exits through pidfds"
         async with opened(tmp_path / "db") as store, desk(store, FakeClock(), blind) as (watches, _):

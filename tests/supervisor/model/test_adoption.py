@@ -212,7 +212,7 @@ def test_only_what_is_provably_our_own_is_ever_removed(
         assert reported or (id == OWN_ID and (MARK, DirectoryEntry(EntryKind.FILE, ROOT)) not in entries)
 
 
-def test_an_end_that_the_ledger_has_is_not_told_twice_and_another_one_of_that_name_not_swallowed() -> None:
+def test_an_end_that_the_ledger_has_is_not_reported_twice_and_another_one_of_that_name_not_swallowed() -> None:
     assert judged(KnownRuns(None, True, INIT)) == Remove()
     assert "the ledger has an exit of run 1 of by-hand already" in refusal(KnownRuns(None, True, SHIM))
     assert "the ledger has" in refusal(KnownRuns(None, True, None))
@@ -235,7 +235,7 @@ def test_without_a_noted_start_the_runtimes_word_decides_and_no_time_is_made_up(
     assert (made.phase, made.started_ns, made.started_boot_ns) == (phase, None, None)
 
 
-def test_its_create_and_start_are_told_as_an_adoption() -> None:
+def test_its_create_and_start_are_reported_as_an_adoption() -> None:
     made = adoption.container_of(RUNNING, Adopt(MADE, INIT), "box", "")
     events = adoption.events_of(made, moment())
     assert [(event.type, dict(event.attributes)["adopted"]) for event in events] == [

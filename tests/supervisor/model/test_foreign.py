@@ -52,7 +52,7 @@ def test_the_cgroup_is_the_one_that_counts_memory_and_is_not_everybodys(text: st
         ("", ""),
     ],
 )
-def test_a_cgroup_tells_its_containers_id_whatever_stands_around_it(cgroup: str, id: str) -> None:
+def test_a_cgroup_names_its_container_whatever_stands_around_it(cgroup: str, id: str) -> None:
     assert foreign.container_in(cgroup) == id
 
 
@@ -74,7 +74,7 @@ def test_a_task_is_named_by_its_id_its_namespace_and_its_containerd() -> None:
     ],
     ids=["runc", "crun"],
 )
-def test_the_states_of_both_runtimes_tell_init_and_its_start(state: dict[str, object]) -> None:
+def test_the_states_of_both_runtimes_name_init_and_its_start(state: dict[str, object]) -> None:
     found = foreign.state_found("/run/x", "web", json.dumps(state))
     assert found == FoundProcess("web@/run/x", "web", "oci", 70, 700, "/run/x")
 
@@ -143,7 +143,7 @@ def test_memory_kills_are_told_before_the_exit_unless_they_were_told() -> None:
     assert [event.type for event in quiet] == ["exit"]
 
 
-def test_an_end_was_told_if_the_newest_exit_is_of_this_very_process_in_this_boot() -> None:
+def test_an_end_was_reported_if_the_newest_exit_is_of_this_very_process_in_this_boot() -> None:
     exit = foreign.exit_of(ONE, report(Exited(0)), 0)
     assert foreign.was_reported(exit, INIT, 999)
     assert not foreign.was_reported(exit, INIT, 1001)

@@ -188,7 +188,7 @@ def test_a_late_second_report_of_an_earlier_run_ends_no_other(phase: Phase) -> N
         life.step(replace(container(phase), run=2), late, moment())
 
 
-def test_the_exit_tells_the_process_even_when_the_evidence_could_not() -> None:
+def test_the_exit_names_the_process_even_when_the_evidence_could_not() -> None:
     nothing = replace(ended(Unknown("monitors-killed")), report=replace(ended().report, init=None))
     (exit,) = life.step(container(), nothing, moment()).exits
     assert (exit.init, exit.started_ns) == (INIT, moment(90).now_ns)

@@ -39,7 +39,7 @@ def test_a_run_with_a_check_begins_as_starting_and_one_without_has_no_health() -
     assert [c.health for c in begun] == [HealthStatus.STARTING, None]
 
 
-def test_health_is_told_when_it_becomes_another_and_only_then() -> None:
+def test_health_is_reported_when_it_becomes_another_and_only_then() -> None:
     c = replace(checked(OnUnhealthy.NONE), health=HealthStatus.STARTING)
     reported = []
     for status, streak in (("starting", 1), ("healthy", 0), ("healthy", 2), ("unhealthy", 3), ("unhealthy", 4)):

@@ -78,7 +78,7 @@ def test_the_longest_wait_and_when_it_begins_anew_are_as_they_are_set_at_that_mo
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.PAUSED])
-def test_memory_kills_that_init_outlives_are_told_once_for_each_count(phase: Phase) -> None:
+def test_memory_kills_that_init_outlives_are_reported_once_for_each_count(phase: Phase) -> None:
     step = life.step(container(phase), life.OomSeen(1, 2), moment())
     assert step.container is not None and step.container.phase is phase
     assert [(e.type, dict(e.attributes)) for e in step.events] == [("oom", {"init": "false", "kills": "2"})]
@@ -115,7 +115,7 @@ def test_memory_kills_of_an_earlier_run_are_not_this_ones() -> None:
         (0, 1, KILLED, Oom(True, 1, 64 << 20), Reason.OOM, ["oom", "exit"]),
     ],
 )
-def test_what_was_told_of_memory_kills_before_the_end_agrees_with_the_exit(
+def test_what_was_reported_of_memory_kills_before_the_end_agrees_with_the_exit(
     reported: int, at_end: int, status: ExitStatus, oom: Oom, reason: Reason, events: list[str]
 ) -> None:
     c = after(container(), *([life.OomSeen(1, reported)] if reported else []))

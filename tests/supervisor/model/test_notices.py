@@ -45,7 +45,7 @@ def test_containerd_hears_nothing_of_a_sandbox_whose_events_it_publishes_itself(
     assert noticed(lived(replace(one, spec=replace(one.spec, pod=Pod())), *happenings)) == []
 
 
-def test_the_life_of_a_task_is_told_with_its_pid() -> None:
+def test_the_life_of_a_task_is_reported_with_its_pid() -> None:
     happenings = (life.StartAsked(USER), life.Started(SECOND), life.Paused(), life.Resumed(), life.OomSeen(1, 1))
     events = lived(task(), MADE, *happenings, *OVER)
     assert noticed(events) == ["create", "start", "pause", "resume", "oom", "exit", "remove"]
@@ -57,25 +57,25 @@ def test_the_life_of_a_task_is_told_with_its_pid() -> None:
     assert (events[-1].task.status, events[-1].task.pid) == (3, INIT.pid)
 
 
-def test_a_last_kill_for_memory_is_told_before_the_exit() -> None:
+def test_a_last_kill_for_memory_is_reported_before_the_exit() -> None:
     assert noticed(lived(task(Phase.RUNNING), ended(Signaled(9), oom_kills=1))) == ["oom", "exit"]
 
 
-def test_nothing_is_told_of_a_create_that_has_failed() -> None:
+def test_nothing_is_reported_of_a_create_that_has_failed() -> None:
     events = lived(task(), life.MakeFailed("no"), life.Cleaned(), life.Removed())
     assert [event.type for event in events] == ["failed", "remove"]
     assert noticed(events) == []
 
 
-def test_nothing_is_told_of_a_container_that_is_no_task() -> None:
+def test_nothing_is_reported_of_a_container_that_is_no_task() -> None:
     assert noticed(lived(container(Phase.CREATING), MADE, life.StartAsked(USER), life.Started(SECOND), *OVER)) == []
 
 
-def test_of_a_later_run_only_the_removal_is_told() -> None:
+def test_of_a_later_run_only_the_removal_is_reported() -> None:
     assert noticed(lived(task(Phase.RUNNING, run=2), *OVER)) == ["remove"]
 
 
-def test_a_removal_that_containerd_tells_of_itself_says_so() -> None:
+def test_a_removal_that_containerd_reports_of_itself_says_so() -> None:
     (event,) = lived(task(Phase.EXITED), life.RemoveAsked(USER, CLEANED_UP), life.Removed())
     assert event.task is not None
     assert event.task.silent
@@ -92,7 +92,7 @@ def test_an_event_of_an_older_exitd_has_none() -> None:
     assert codec.event_from(0, body.replace(',"task":null', "")) == event
 
 
-def test_an_exec_is_told_under_containerds_name_for_it() -> None:
+def test_an_exec_is_reported_under_containerds_name_for_it() -> None:
     e = execs.born(task(Phase.RUNNING), "x1", ExecSpec(("true",), name="mine"), USER, moment())
     started = execs.step(e, execs.ExecMade(INIT, SHIM), moment())
     assert started.exec is not None
@@ -102,12 +102,12 @@ def test_an_exec_is_told_under_containerds_name_for_it() -> None:
     assert execs.step(e, execs.ExecMakeFailed("no"), moment()).events[0].task is None
 
 
-def test_an_exec_that_containerd_did_not_ask_for_is_not_told() -> None:
+def test_an_exec_that_containerd_did_not_ask_for_is_not_reported() -> None:
     e = execs.born(task(Phase.RUNNING), "x1", ExecSpec(("true",)), USER, moment())
     assert execs.step(e, execs.ExecMade(INIT, SHIM), moment()).events[0].task is None
 
 
-def test_an_added_exec_is_told_with_its_name() -> None:
+def test_an_added_exec_is_reported_with_its_name() -> None:
     (event,) = lifecycle.events(task(Phase.RUNNING), moment(), "exec_added", exec_name="mine")
     assert event.task is not None
     assert event.task.exec_name == "mine"

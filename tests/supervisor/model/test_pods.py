@@ -18,7 +18,7 @@ def member(family: Family, sandbox: str = POD) -> dict[str, str]:
 
 
 @each_family
-def test_each_family_tells_sandboxes_and_members(family: Family) -> None:
+def test_each_family_knows_sandboxes_and_members(family: Family) -> None:
     assert pods.place({family.type_key: family.sandbox_word}) == PodPlace(Role.SANDBOX)
     assert pods.place(member(family)) == PodPlace(Role.MEMBER, POD)
 

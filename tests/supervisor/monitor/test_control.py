@@ -53,7 +53,7 @@ async def test_attach_passes_a_descriptor_for_each_stream_in_order(tmp_path: Pat
 
 
 @in_loop
-async def test_counters_are_told_by_name(tmp_path: Path) -> None:
+async def test_counters_are_reported_by_name(tmp_path: Path) -> None:
     with shim(tmp_path) as fake:
         fake.counters.update({"out": 1, "err": 2, "in": 3, "lost": 4, "dropped": 5})
         fake.counters.update({"in_session": 6, "missed_session": 7})
@@ -61,7 +61,7 @@ async def test_counters_are_told_by_name(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_the_counters_that_a_shim_tells_at_its_end_are_kept(tmp_path: Path) -> None:
+async def test_the_counters_that_a_shim_reports_at_its_end_are_kept(tmp_path: Path) -> None:
     with shim(tmp_path) as fake:
         async with control.opened(str(tmp_path)) as line:
             await line.reopen_log()
@@ -74,7 +74,7 @@ async def test_the_counters_that_a_shim_tells_at_its_end_are_kept(tmp_path: Path
 
 
 @in_loop
-async def test_a_newer_shim_may_tell_more(tmp_path: Path) -> None:
+async def test_a_newer_shim_may_report_more(tmp_path: Path) -> None:
     with shim(tmp_path) as fake:
         fake.counters["and"] = 9
         assert await control.counters_of(str(tmp_path)) == Counters(0, 0, 0, 0, 0, 0)

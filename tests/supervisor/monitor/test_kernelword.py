@@ -38,7 +38,7 @@ def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernelword, "listen", refused)
 
 
-def test_a_kernel_whose_pidfds_tell_is_asked_by_them() -> None:
+def test_a_kernel_whose_pidfds_report_is_asked_by_them() -> None:
     for wanted in (KernelWitness.AUTO, KernelWitness.PIDFD):
         word = chosen_here(wanted)
         assert (word.witness, word.trouble) == (KernelWitness.PIDFD, "")
@@ -55,7 +55,7 @@ def test_what_is_missing_is_said_of_each_way_that_was_wanted(deaf: None) -> None
         assert (word.witness, word.trouble) == (KernelWitness.NONE, trouble)
 
 
-def test_a_kernel_that_is_not_asked_has_no_word_and_one_that_does_not_tell_neither() -> None:
+def test_a_kernel_that_is_not_asked_has_no_word_and_one_that_does_not_report_neither() -> None:
     with child("true") as process:
         name, pidfd = name_of(process), os.pidfd_open(process.pid)
         process.wait()

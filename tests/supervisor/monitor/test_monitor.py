@@ -48,7 +48,7 @@ def test_what_is_written_calls_back_until_it_is_read() -> None:
     asyncio.run(main())
 
 
-def test_a_zombie_does_not_spin_and_tells_again_once_it_is_reaped() -> None:
+def test_a_zombie_does_not_spin_and_reports_again_once_it_is_reaped() -> None:
     async def main() -> None:
         with child() as process:
             pidfd = os.pidfd_open(process.pid)

@@ -26,7 +26,7 @@ def test_record_and_fifo_work_in_a_directory_and_leave_nothing_behind(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_where_nothing_can_be_made_is_told_with_a_cure(tmp_path: Path) -> None:
+def test_a_place_where_nothing_can_be_made_is_reported_with_a_cure(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     for result in (probe.record(missing), probe.fifo(missing)):
         assert not result.works and "state directory" in result.cure
@@ -37,7 +37,7 @@ def test_the_zombie_probe_says_43_or_why_not() -> None:
     assert result.works == ("reported 43" in result.detail)
 
 
-def test_a_pidfd_tells_the_status_of_a_reaped_child_or_the_kernel_is_named() -> None:
+def test_a_pidfd_reports_the_status_of_a_reaped_child_or_the_kernel_is_named() -> None:
     result = probe.pidfd()
     assert result.works or os.uname().release in result.detail or "pidfd" in result.detail
 
@@ -54,7 +54,7 @@ def test_the_nearest_existing_directory_stands_for_one_to_be(tmp_path: Path) -> 
     assert probe.existing_parent(str(tmp_path / "a" / "b")) == str(tmp_path)
 
 
-def test_a_cgroup_version_is_told_by_what_is_mounted(tmp_path: Path) -> None:
+def test_a_cgroup_version_is_known_by_what_is_mounted(tmp_path: Path) -> None:
     assert probe.cgroup_version(str(tmp_path)) == ""
     (tmp_path / "memory").mkdir()
     assert probe.cgroup_version(str(tmp_path)) == "v1"

@@ -64,7 +64,7 @@ def test_files_that_are_not_what_they_should_be_are_named_and_cost_the_others_no
     assert set(found.unreadable) == {"byhand", "plan", "created", "started", "lock"}
 
 
-def test_a_directory_without_a_run_and_one_with_several_are_told_as_they_are(tmp_path: Path) -> None:
+def test_a_directory_without_a_run_and_one_with_several_are_reported_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "c" / "empty" / "x").mkdir(parents=True)
     found = only(tmp_path, "empty")
     assert (found.run, found.way) == ("", (("c", DIRECTORY), ("empty", DIRECTORY)))

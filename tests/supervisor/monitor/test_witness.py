@@ -106,7 +106,7 @@ async def bench(state: Path, *, zombie: bool = False, made: bool = True) -> Asyn
     assert descriptors() == before
 
 
-def test_the_record_tells_the_end_once_whatever_else_happens(tmp_path: Path) -> None:
+def test_the_record_reports_the_end_once_whatever_else_happens(tmp_path: Path) -> None:
     async def main() -> None:
         async with bench(tmp_path) as b:
             b.shim_writes(b.record(), 43)
@@ -149,7 +149,7 @@ def test_a_number_in_the_fifo_while_init_lives_ends_nothing(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_a_shim_that_dies_first_is_reported_lost_and_the_keeper_tells_the_end(tmp_path: Path) -> None:
+def test_a_shim_that_dies_first_is_reported_lost_and_the_keeper_reports_the_end(tmp_path: Path) -> None:
     async def main() -> None:
         async with bench(tmp_path) as b:
             b.shim_process.kill()
@@ -283,7 +283,7 @@ def test_an_unreaped_init_is_read_after_the_patience_with_its_parent(tmp_path: P
     asyncio.run(main())
 
 
-def test_a_stopped_shim_whose_zombie_cannot_be_read_is_killed_so_that_the_keeper_tells(tmp_path: Path) -> None:
+def test_a_stopped_shim_whose_zombie_cannot_be_read_is_killed_so_that_the_keeper_reports(tmp_path: Path) -> None:
     async def main() -> None:
         async with bench(tmp_path, zombie=False) as b:
             ends_unreaped(b.init_process)

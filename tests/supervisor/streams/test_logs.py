@@ -289,7 +289,7 @@ def test_a_follower_that_goes_away_leaves_no_watch_no_descriptor_and_nobody_wait
     with_inotify(test)
 
 
-def test_a_run_whose_end_cannot_be_known_is_told_as_its_error(tmp_path: Path) -> None:
+def test_a_run_whose_end_cannot_be_known_is_reported_as_its_error(tmp_path: Path) -> None:
     async def fails() -> None:
         raise LookupError("no such run")
 

@@ -92,7 +92,7 @@ def test_no_bytes_are_no_events() -> None:
     assert parse(b"") == ()
 
 
-def test_a_file_moved_into_a_watched_directory_is_told_by_name(tmp_path: Path) -> None:
+def test_a_file_moved_into_a_watched_directory_is_reported_by_name(tmp_path: Path) -> None:
     async def test(changes: Inotify) -> None:
         heard = Heard()
         (tmp_path / "in").mkdir()
@@ -158,7 +158,7 @@ def test_a_path_can_be_watched_again_after_its_last_watch_was_closed(tmp_path: P
     with_inotify(test)
 
 
-def test_the_end_of_a_watched_path_is_told_and_closing_afterwards_is_no_error(tmp_path: Path) -> None:
+def test_the_end_of_a_watched_path_is_reported_and_closing_afterwards_is_no_error(tmp_path: Path) -> None:
     async def test(changes: Inotify) -> None:
         heard = Heard()
         (tmp_path / "d").mkdir()
@@ -194,7 +194,7 @@ def flood(directory: Path) -> None:
         files[number % 2].chmod(0o600)
 
 
-def test_a_queue_that_the_kernel_really_let_overflow_is_told_after_what_was_in_it(tmp_path: Path) -> None:
+def test_a_queue_that_the_kernel_really_let_overflow_is_reported_after_what_was_in_it(tmp_path: Path) -> None:
     async def test(changes: Inotify) -> None:
         heard = Heard()
         changes.watch(str(tmp_path), inotify.IN_ATTRIB | inotify.IN_CREATE, heard)
@@ -263,7 +263,7 @@ def test_pyinotify_does_not_write_to_stderr_by_itself() -> None:
     assert logging.getLogger("pyinotify").handlers == []
 
 
-def test_what_changes_before_a_watch_made_in_a_thread_has_arrived_is_told(tmp_path: Path) -> None:
+def test_what_changes_before_a_watch_made_in_a_thread_has_arrived_is_reported(tmp_path: Path) -> None:
     """The kernel has it, and the loop reads a change of it, and only then learns of it."""
 
     async def test(changes: Inotify) -> None:

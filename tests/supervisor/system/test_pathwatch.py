@@ -90,7 +90,7 @@ def test_links_in_a_circle_come_to_an_end(base: pathlib.Path) -> None:
     assert len(steps(f"{base}/a")) < 60
 
 
-def test_a_file_that_is_written_in_place_is_told(base: pathlib.Path) -> None:
+def test_a_file_that_is_written_in_place_is_reported(base: pathlib.Path) -> None:
     path = base / "f"
     path.write_text("old")
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_written_in_place_is_told(base: pathlib.Path) -> None:
     followed(path, test)
 
 
-def test_a_file_renamed_over_it_is_told(base: pathlib.Path) -> None:
+def test_a_file_renamed_over_it_is_reported(base: pathlib.Path) -> None:
     path = base / "f"
     path.write_text("old")
 
@@ -114,7 +114,7 @@ def test_a_file_renamed_over_it_is_told(base: pathlib.Path) -> None:
     followed(path, test)
 
 
-def test_a_file_moved_away_and_made_anew_is_told(base: pathlib.Path) -> None:
+def test_a_file_moved_away_and_made_anew_is_reported(base: pathlib.Path) -> None:
     path = base / "f"
     path.write_text("old")
 
@@ -127,7 +127,7 @@ def test_a_file_moved_away_and_made_anew_is_told(base: pathlib.Path) -> None:
     followed(path, test)
 
 
-def test_a_directory_that_comes_later_is_told_at_every_level(base: pathlib.Path) -> None:
+def test_a_directory_that_comes_later_is_reported_at_every_level(base: pathlib.Path) -> None:
     path = base / "etc/exitd/f"
 
     async def test(follower: Follower) -> None:
@@ -138,7 +138,7 @@ def test_a_directory_that_comes_later_is_told_at_every_level(base: pathlib.Path)
     followed(path, test)
 
 
-def test_a_directory_replaced_by_another_is_told(base: pathlib.Path) -> None:
+def test_a_directory_replaced_by_another_is_reported(base: pathlib.Path) -> None:
     path = base / "etc/f"
     for name, content in (("etc", "old"), ("other", "new")):
         (base / name).mkdir()
@@ -154,7 +154,7 @@ def test_a_directory_replaced_by_another_is_told(base: pathlib.Path) -> None:
     followed(path, test)
 
 
-def test_a_swapped_data_link_is_told_every_time(base: pathlib.Path) -> None:
+def test_a_swapped_data_link_is_reported_every_time(base: pathlib.Path) -> None:
     """A ConfigMap's volume: f -> ..data/f, ..data -> ..1, and another link renamed over ..data."""
     path = base / "f"
     path.symlink_to("..data/f")
@@ -191,7 +191,7 @@ def test_a_directory_that_is_a_link_is_followed_to_where_it_leads_next(base: pat
     followed(base / "etc/f", test)
 
 
-def test_a_link_made_where_there_was_nothing_is_told(base: pathlib.Path) -> None:
+def test_a_link_made_where_there_was_nothing_is_reported(base: pathlib.Path) -> None:
     (base / "real").write_text("new")
 
     async def test(follower: Follower) -> None:
@@ -218,7 +218,7 @@ def test_others_in_the_directory_are_nobodys_business_also_with_names_that_are_n
     followed(path, test)
 
 
-def test_a_permission_that_changes_is_told(base: pathlib.Path) -> None:
+def test_a_permission_that_changes_is_reported(base: pathlib.Path) -> None:
     path = base / "f"
     path.write_text("")
 

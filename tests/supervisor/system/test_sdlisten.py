@@ -51,14 +51,16 @@ def test_what_is_for_another_process_is_not_taken_and_forgotten(other: dict[str,
 
 
 @pytest.mark.parametrize("names", ["", "exitd.socket", "grpc"])
-def test_a_name_nobody_knows_is_told(listening: socket.socket, names: str) -> None:
+def test_a_name_nobody_knows_is_reported(listening: socket.socket, names: str) -> None:
     with pytest.raises(CannotStart, match="known is ttrpc"):
         systemd.given(KNOWN, environment(LISTEN_FDNAMES=names))
     os.close(systemd.FIRST_FD)
 
 
 @pytest.mark.parametrize("kind", ["file", "datagram", "tcp", "silent", "nothing"])
-def test_what_is_no_listening_unix_socket_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
+def test_what_is_no_listening_unix_socket_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
     families = {"datagram": socket.AF_UNIX, "tcp": socket.AF_INET, "silent": socket.AF_UNIX}
     if kind in families:
         made = socket.socket(families[kind], socket.SOCK_DGRAM if kind == "datagram" else socket.SOCK_STREAM)

@@ -30,7 +30,7 @@ def test_ready_can_carry_a_status_which_is_kept_to_one_line(manager: socket.sock
     assert manager.recv(4096) == b"READY=1\nSTATUS=300 containers and more"
 
 
-def test_reloading_tells_the_monotonic_time_in_microseconds(manager: socket.socket) -> None:
+def test_reloading_sends_the_monotonic_time_in_microseconds(manager: socket.socket) -> None:
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     systemd.reloading()
     word, stamp = manager.recv(4096).decode().split("\n")

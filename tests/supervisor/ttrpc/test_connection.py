@@ -192,7 +192,7 @@ def test_an_error_comes_over_with_code_text_and_details() -> None:
     ],
     ids=["zero", "beyond", "foreign", "no UTF-8", "long", "details"],
 )
-def test_any_error_can_be_told(error: CallFailed, code: int, text: str) -> None:
+def test_any_error_can_be_reported(error: CallFailed, code: int, text: str) -> None:
     server = ServerConnection(PURE)
     opened(server, request_bytes(1, "UNARY"))
     assert answer_of(server.fail(1, error)) == (1, code, text)

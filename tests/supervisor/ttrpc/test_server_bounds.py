@@ -88,7 +88,7 @@ async def test_half_a_frame_and_no_more_ends_quietly(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_the_deadline_of_a_call_cancels_its_handler_and_is_told(tmp_path: Path) -> None:
+async def test_the_deadline_of_a_call_cancels_its_handler_and_is_reported(tmp_path: Path) -> None:
     words = Words()
     async with serving(tmp_path / "s", words):
         raw = Raw(tmp_path / "s")

@@ -148,7 +148,7 @@ def test_the_end_that_comes_after_the_last_message_ends_the_waiting(tmp_path: Pa
 
 
 @pytest.mark.parametrize("reading", [True, False])
-def test_a_server_that_goes_away_is_told_of(tmp_path: Path, reading: bool) -> None:
+def test_a_server_that_goes_away_is_reported(tmp_path: Path, reading: bool) -> None:
     with mute(tmp_path / "m"):  # its end is the end of whoever waits in the queue
         lost = call(tmp_path / "m", "Wait", CallKind.UNARY, word("a"))
         told = in_thread(lost.receive) if reading else None
@@ -156,6 +156,6 @@ def test_a_server_that_goes_away_is_told_of(tmp_path: Path, reading: bool) -> No
         lost.receive() if told is None else told.result(SECONDS)
 
 
-def test_nobody_there_is_told_at_once(tmp_path: Path) -> None:
+def test_nobody_there_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Closed, match="cannot connect"):
         call(tmp_path / "none", "Echo", CallKind.UNARY, word("a"))

@@ -46,14 +46,14 @@ def checked(daemon: Daemon, subject: Subject, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases("container"), ids=str)
-def test_whoever_is_killed_in_a_runtime_command_no_exit_is_lost_invented_or_told_twice(
+def test_whoever_is_killed_in_a_runtime_command_no_exit_is_lost_invented_or_reported_twice(
     daemon: Daemon, gates: Gates, case: Case
 ) -> None:
     checked(daemon, life_with_kills(daemon, gates, case), case)
 
 
 @pytest.mark.parametrize("case", cases("container, two die"), ids=str)
-def test_of_two_killed_in_a_runtime_command_the_third_still_tells_the_truth(
+def test_of_two_killed_in_a_runtime_command_the_third_still_reports_the_truth(
     daemon: Daemon, gates: Gates, case: Case
 ) -> None:
     subject = life_with_kills(daemon, gates, case)

@@ -152,7 +152,7 @@ def judge(box: Box, case: Case) -> None:
         assert len(rows) == len(truth), f"{about}: {truth}, {rows}"
 
 
-def test_whoever_is_killed_while_an_exec_is_made_its_end_is_told_as_it_was() -> None:
+def test_whoever_is_killed_while_an_exec_is_made_its_end_is_reported_as_it_was() -> None:
     for case in cases("exec"):
         with boxed() as box:
             make_and_kill(box, case)

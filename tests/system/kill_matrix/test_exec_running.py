@@ -111,7 +111,7 @@ def test_a_daemon_that_is_killed_meanwhile_finds_every_exec_again(
         until(lambda: not exec_directories(killable), "their directories")
 
 
-def test_a_daemon_that_is_killed_between_the_ends_of_exec_and_container_tells_both_in_order(killable: Daemon) -> None:
+def test_a_daemon_that_is_killed_between_the_ends_of_exec_and_container_reports_both_in_order(killable: Daemon) -> None:
     with killable.client() as client:
         box = up(client)
         exec_id = begin(client, box.id, "sleep", "1000")
@@ -159,7 +159,7 @@ def slow_exec(killable: Daemon, script: str) -> tuple[Wrapper, str]:
         return wrapper, up(client, runtime=wrapper.name).id
 
 
-def test_an_exec_whose_daemon_is_killed_while_it_is_made_goes_on_and_its_end_is_told(
+def test_an_exec_whose_daemon_is_killed_while_it_is_made_goes_on_and_its_end_is_reported(
     killable: Daemon, tmp_path: pathlib.Path
 ) -> None:
     """Its shim goes on, and makes it. Whoever asked for it has no answer, and finds it in the list."""
@@ -205,7 +205,7 @@ def _running(command: bytes) -> bool:
     return any(line.startswith(command) for _, line in commands())
 
 
-def test_a_daemon_killed_at_any_moment_tells_every_exec_that_began_once_and_leaves_nothing(killable: Daemon) -> None:
+def test_a_daemon_killed_at_any_moment_reports_every_exec_that_began_once_and_leaves_nothing(killable: Daemon) -> None:
     rounds, at_once = scaled(300, least=6), 6
     with killable.client() as client:
         box = up(client).id

@@ -102,7 +102,9 @@ def end_in_log(client: Client, subject: Subject) -> pb.Event:
 
 
 @pytest.mark.parametrize("case", cases("container, its end in the ring"), ids=str)
-def test_exitd_killed_around_the_write_of_an_end_tells_it_once_and_never_otherwise(daemon: Daemon, case: Case) -> None:
+def test_exitd_killed_around_the_write_of_an_end_reports_it_once_and_never_otherwise(
+    daemon: Daemon, case: Case
+) -> None:
     subject = oracle.begun(daemon)
     with daemon.client() as client:
         told = die(daemon, subject, client, case.moment)
@@ -124,7 +126,7 @@ def seen_once(client: Client) -> None:
 
 
 @pytest.mark.parametrize("case", cases("container, its end in the ring while exitd stands still"), ids=str)
-def test_ends_while_exitd_stands_still_are_told_when_it_goes_on(daemon: Daemon, case: Case) -> None:
+def test_ends_while_exitd_stands_still_are_reported_when_it_goes_on(daemon: Daemon, case: Case) -> None:
     """The write of the first end is held up; the others end meanwhile."""
     subjects = [oracle.begun(daemon) for _ in range(4)]
     assert case.moment == "at the write" and row("container, its end in the ring while exitd stands still").deed

@@ -157,7 +157,7 @@ def how_it_ends(play: Play, events: Recorder) -> str:
 
 
 @pytest.mark.timeout(1200)
-def test_whoever_is_killed_while_containerds_exec_is_made_or_runs_its_end_is_told_once_and_as_it_was(
+def test_whoever_is_killed_while_containerds_exec_is_made_or_runs_its_end_is_reported_once_and_as_it_was(
     containerd: Containerd,
 ) -> None:
     ends = Counter[str]()

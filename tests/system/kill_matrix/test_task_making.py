@@ -50,7 +50,7 @@ def test_a_create_that_hangs_holds_up_no_other_task_of_its_shim(containerd: Cont
 
 
 @pytest.mark.parametrize("moment", row("task, hanging create").moments)
-def test_of_a_create_that_hangs_when_its_relay_dies_nothing_is_left_and_nothing_told(
+def test_of_a_create_that_hangs_when_its_relay_dies_nothing_is_left_and_nothing_reported(
     containerd: Containerd, moment: str
 ) -> None:
     """`delete` waits for three seconds, and leaves word then. The runtime comes to its end after that."""
@@ -137,7 +137,9 @@ def test_a_shim_whose_containerd_died_before_the_create_says_that_it_has_nothing
     containerd.left_is()
 
 
-def test_of_a_delete_whose_answer_containerd_has_not_lived_to_hear_the_true_end_is_told(containerd: Containerd) -> None:
+def test_of_a_delete_whose_answer_containerd_has_not_lived_to_hear_the_true_end_is_reported(
+    containerd: Containerd,
+) -> None:
     """It has the bundle still, and calls `delete` when it finds no relay: here it is the relay that dies."""
     box = containerd.box(EXITD, "deleted")
     with containerd.events() as events:

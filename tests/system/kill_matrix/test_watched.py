@@ -35,7 +35,7 @@ def life(daemon: Daemon) -> Stranger:
         return process
 
 
-def test_exitd_killed_at_any_system_call_over_a_watch_tells_the_end_once_and_never_wrongly(daemon: Daemon) -> None:
+def test_exitd_killed_at_any_system_call_over_a_watch_reports_the_end_once_and_never_wrongly(daemon: Daemon) -> None:
     def judge(process: Stranger, case: str) -> Counter[str]:
         with daemon.client() as client:
             found = [lives.word(exit_) for exit_ in ends(client, process)]

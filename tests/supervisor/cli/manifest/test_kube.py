@@ -119,7 +119,7 @@ def test_the_least_pod_has_the_defaults_of_kubernetes() -> None:
     )
 
 
-def test_all_that_is_wrong_is_told_at_once_and_in_order() -> None:
+def test_all_that_is_wrong_is_reported_at_once_and_in_order() -> None:
     text = refusal(manifest(hostIPC=True, containers=[container(stdin="x", foo=1)], volumes=[{"emptyDir": {}}]))
     fields = [line.split(": ")[1] for line in text.splitlines()]
     assert fields == ["spec.hostIPC", "spec.containers[0].stdin", "spec.containers[0].foo", "spec.volumes[0]"]

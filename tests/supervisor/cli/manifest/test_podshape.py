@@ -104,7 +104,7 @@ def test_what_a_pod_cannot_have_is_refused_by_its_field(field: str, value: Any, 
         ("resources", {"requests": {"cpu": 1}}),
     ],
 )  # fmt: skip
-def test_what_only_a_cluster_has_is_told_and_left_out(field: str, value: Any) -> None:
+def test_what_only_a_cluster_has_is_reported_and_left_out(field: str, value: Any) -> None:
     with_it, without = play(manifest(**{field: value})), play(manifest())
     assert elsewhere(with_it) == elsewhere(without)
     (warning,) = with_it.warnings
@@ -208,7 +208,7 @@ def test_what_a_container_cannot_have_is_refused_by_its_field(field: str, value:
         ("resources", {"requests": {"ephemeral-storage": "1Gi"}}, 0),
     ],
 )  # fmt: skip
-def test_what_a_container_goes_without_is_told_where_it_matters(field: str, value: Any, warnings: int) -> None:
+def test_what_a_container_goes_without_is_reported_where_it_matters(field: str, value: Any, warnings: int) -> None:
     found = play(manifest(containers=[container(**{field: value})]))
     assert elsewhere(found) == elsewhere(play(manifest()))
     assert len(found.warnings) == warnings

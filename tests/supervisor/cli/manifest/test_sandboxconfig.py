@@ -180,7 +180,7 @@ def test_what_a_sandbox_cannot_have_is_refused_by_its_field(path: str, value: ob
         ("metadata.generation", 5),
     ],
 )  # fmt: skip
-def test_what_is_left_out_without_harm_is_told(path: str, value: object) -> None:
+def test_what_is_left_out_without_harm_is_reported(path: str, value: object) -> None:
     found = config(with_(path, value))
     assert found.spec == config({"metadata": {"name": "web", "namespace": "shop"}}).spec
     (warning,) = found.warnings

@@ -191,7 +191,7 @@ def test_a_figure_that_is_none_is_refused(figure: float) -> None:
         page(CompareReport((), (), latencies=(Latency("a", "exit", "idle", (figure,)),)))
 
 
-def test_notices_that_never_came_are_told() -> None:
+def test_notices_that_never_came_are_reported() -> None:
     report = CompareReport((), (ONE,), storms=(Storm("exitd-runc", 3, ((1.0, 2.0),)),))
     assert "Fewer than 3 notices came with one (2)." in words(tree(report))
 

@@ -71,7 +71,7 @@ def test_a_wide_range_is_logarithmic_and_says_so() -> None:
     assert "time, logarithmic; band: p5 to p95" in {each.get_text() for each in axes.figure.texts}
 
 
-def test_zero_on_a_logarithmic_axis_is_drawn_at_its_end_and_told() -> None:
+def test_zero_on_a_logarithmic_axis_is_drawn_at_its_end_and_reported() -> None:
     axes = drawn(strip(0, 1, 1000))
     assert (axes.get_xscale(), axes.get_xlim(), ticks(axes)[0]) == ("log", (1, 1000), "\N{LESS-THAN OR EQUAL TO} 1 ms")
 

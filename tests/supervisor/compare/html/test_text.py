@@ -8,11 +8,11 @@ FIFO, WAIT = "shim per container, fifo", "shim per pod, Wait"
 REPORT = CompareReport((), (Way("a", "Ah", FIFO), Way("b", "Be", WAIT), Way("c", "Ce", "another")))
 
 
-def test_the_two_designs_are_told_against_each_other() -> None:
+def test_the_two_designs_are_reported_against_each_other() -> None:
     assert against(REPORT, {"a": 2.1, "b": 5.0}, milliseconds) == "2.1 ms (Ah) against 5 ms (Be)"
 
 
-def test_of_more_ways_the_least_and_the_most_are_told_too() -> None:
+def test_of_more_ways_the_least_and_the_most_are_reported_too() -> None:
     said = against(REPORT, {"a": 2.1, "b": 5.0, "c": 0.5}, milliseconds)
     assert said == "2.1 ms (Ah) against 5 ms (Be); all 3 ways: 0.50 ms (Ce) to 5 ms (Be)"
 
@@ -44,7 +44,7 @@ def test_words_are_listed_and_made_a_sentence() -> None:
     assert sentence("it is so") == "It is so."
 
 
-def test_where_the_lower_becomes_the_higher_is_told() -> None:
+def test_where_the_lower_becomes_the_higher_is_reported() -> None:
     assert turn({1: 1, 2: 2, 4: 8, 8: 16}, {2: 4, 4: 6, 8: 6, 16: 6}) == (
         "the lower becomes the higher between 2 and 4 members"
     )

@@ -185,11 +185,11 @@ def test_whatever_is_printed_is_an_address_or_a_named_error(printed: bytes) -> N
         *(("", Era.UNKNOWN), ("unknown", Era.UNKNOWN)),
     ],
 )
-def test_a_shim_on_containerds_frame_tells_its_era_by_its_version(version: str, era: Era) -> None:
+def test_a_shim_on_containerds_frame_reports_its_era_by_its_version(version: str, era: Era) -> None:
     assert binary.era_of(GO.format(version)) is era
 
 
-def test_the_version_of_another_product_tells_nothing() -> None:
+def test_the_version_of_another_product_reports_nothing() -> None:
     assert binary.era_of(KATA) is binary.era_of("") is binary.era_of("exitd 2.4.0\n") is Era.UNKNOWN
 
 
@@ -254,7 +254,7 @@ def test_what_delete_prints_is_read() -> None:
     assert binary.read_delete_output(reply(pid=2**32 - 1, exited_at=at)) == Deleted(2**32 - 1, 0, 5_000_000_007)
 
 
-def test_what_tells_no_end_is_none_and_no_exit_with_0() -> None:
+def test_what_reports_no_end_is_none_and_no_exit_with_0() -> None:
     never = Timestamp(seconds=-62135596800)
     for printed in (b"", reply(pid=3, exit_status=137), reply(exited_at=never), b"137", b"level=warning", b"\xff"):
         assert binary.read_delete_output(printed) is None

@@ -46,7 +46,7 @@ async def served(heard: list[Happened]) -> AsyncIterator[TtrpcClient]:
             await server.stop()
 
 
-def test_an_event_is_told_and_answered_with_nothing() -> None:
+def test_an_event_is_reported_and_answered_with_nothing() -> None:
     async def test() -> None:
         heard: list[Happened] = []
         async with served(heard) as client:

@@ -52,12 +52,12 @@ def test_after_a_restart_it_is_opened_again(tmp_path: pathlib.Path) -> None:
     assert logged(tmp_path, b"again\n") == [("debug", "again")]
 
 
-def test_what_goes_wrong_in_a_shim_is_told_louder(tmp_path: pathlib.Path) -> None:
+def test_what_goes_wrong_in_a_shim_is_logged_louder(tmp_path: pathlib.Path) -> None:
     lines = b'time="now" level=warning msg=a\nlevel=info msg="error"\n{"level":"error","msg":"b"}\nlevel=fatal x\n'
     assert [level for level, _ in logged(tmp_path, lines)] == ["warning", "debug", "warning", "warning"]
 
 
-def test_a_flood_is_told_in_part_and_counted(tmp_path: pathlib.Path) -> None:
+def test_a_flood_is_reported_in_part_and_counted(tmp_path: pathlib.Path) -> None:
     found = logged(tmp_path, *[b"x\n" * 1000] * 3)
     assert found == [("debug", "x")] * MOST_LINES + [("warning", str(3000 - MOST_LINES))]
 

@@ -38,7 +38,7 @@ METHODS = (
         *(("State", "", 13, RuntimeFailed), ("State", "", 77, RuntimeFailed), ("State", "", 1, RuntimeFailed)),
     ],
 )
-def test_a_refusal_is_told_by_its_code(method: str, exec_id: str, code: int, error: type[ExitdError]) -> None:
+def test_a_refusal_is_known_by_its_code(method: str, exec_id: str, code: int, error: type[ExitdError]) -> None:
     found = refusal(method, "c1", exec_id, CallFailed(code, "in its words"))
     assert type(found) is error
     assert "in its words" in str(found) and str(code) in str(found) and "c1" in str(found)

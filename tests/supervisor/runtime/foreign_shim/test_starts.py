@@ -245,7 +245,7 @@ async def test_a_start_of_a_known_time_is_not_tried_in_another_form(f: Fakes) ->
     await task.swept()
 
 
-def test_a_shim_that_does_not_tell_its_version_is_begun_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shim_that_does_not_report_its_version_is_begun_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "ERA_SECONDS", SOON)
 
     @run
@@ -287,7 +287,7 @@ async def test_a_delete_that_fails_is_an_error_with_its_words(f: Fakes) -> None:
 
 
 @pytest.mark.parametrize("way", ["garbage", "nothing"])
-def test_a_delete_that_tells_no_end_tells_none(way: str) -> None:
+def test_a_delete_that_reports_no_end_reports_none(way: str) -> None:
     @run
     async def test(f: Fakes) -> None:
         f.fake.does(delete=way)

@@ -223,7 +223,7 @@ async def test_a_made_up_number_gives_way_to_what_the_kernel_saw() -> None:
 
 
 @in_loop
-async def test_a_pid_that_several_containers_have_tells_nothing_of_one() -> None:
+async def test_a_pid_that_several_containers_have_reports_nothing_of_one() -> None:
     other = RunKey("c2", 1)
     with ended("sh", "-c", "exit 43") as init, looking() as (found, reports):
         begun(found, Script([]), key=other, init=init)

@@ -177,7 +177,7 @@ async def test_members_of_a_pod_share_a_shim_and_perhaps_a_pid(f: Fakes) -> None
 
 
 @run
-async def test_an_exit_is_told_without_an_event(f: Fakes) -> None:
+async def test_an_exit_is_reported_without_an_event(f: Fakes) -> None:
     f.fake.does(exit_events=0)
     task = await f.task("c1").begun()
     await task.started()
@@ -187,7 +187,7 @@ async def test_an_exit_is_told_without_an_event(f: Fakes) -> None:
 
 
 @run
-async def test_an_exit_that_is_told_twice_is_heard_twice(f: Fakes) -> None:
+async def test_an_exit_that_is_reported_twice_is_heard_twice(f: Fakes) -> None:
     f.fake.does(exit_events=2)
     task = await f.task("c1").begun()
     await task.started()

@@ -75,7 +75,7 @@ def counted(root: pathlib.Path, kills: int, container: str = "c1") -> None:
 
 
 @in_loop
-async def test_each_new_count_is_told_once_while_init_lives(v2: pathlib.Path) -> None:
+async def test_each_new_count_is_reported_once_while_init_lives(v2: pathlib.Path) -> None:
     async with bench(v2) as b:
         b.watch.begin(KEY, PATH)
         counted(v2, 1)
@@ -113,7 +113,7 @@ async def test_init_has_the_whole_patience_to_die_even_when_somebody_looks_in_be
 
 
 @in_loop
-async def test_what_happened_before_anybody_watched_is_told_too(v2: pathlib.Path) -> None:
+async def test_what_happened_before_anybody_watched_is_reported_too(v2: pathlib.Path) -> None:
     counted(v2, 2)
     async with bench(v2) as b:
         b.watch.begin(KEY, PATH)
@@ -121,7 +121,7 @@ async def test_what_happened_before_anybody_watched_is_told_too(v2: pathlib.Path
 
 
 @in_loop
-async def test_a_kill_that_no_cgroup_here_counts_is_told_like_the_others_and_counted_on_by_the_next_daemon(
+async def test_a_kill_that_no_cgroup_here_counts_is_reported_like_the_others_and_counted_on_by_the_next_daemon(
     v2: pathlib.Path,
 ) -> None:
     async with bench(v2) as b:
@@ -154,7 +154,7 @@ async def test_a_change_that_got_lost_is_found_by_the_slow_loop_and_by_an_overfl
 
 
 @in_loop
-async def test_nothing_is_told_after_the_end_and_a_new_run_begins_at_its_own_count(v2: pathlib.Path) -> None:
+async def test_nothing_is_reported_after_the_end_and_a_new_run_begins_at_its_own_count(v2: pathlib.Path) -> None:
     async with bench(v2) as b:
         b.watch.begin(KEY, PATH)
         counted(v2, 4)
@@ -254,7 +254,7 @@ async def test_the_kernel_wakes_us_when_memory_runs_out_in_a_v1_cgroup_or_above_
 
 @needs_cgroups
 @in_loop
-async def test_where_no_descriptor_can_be_had_the_slow_loop_still_tells(limited: str) -> None:
+async def test_where_no_descriptor_can_be_had_the_slow_loop_still_reports(limited: str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with bench() as b:
         taken = len(descriptors())

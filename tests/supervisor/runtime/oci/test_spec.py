@@ -274,7 +274,7 @@ def test_a_bundles_own_cgroups_path_and_oom_score_stay() -> None:
     assert (document["process"]["oomScoreAdj"], document["linux"]["cgroupsPath"]) == (100, "/mine")
 
 
-def test_bad_json_is_told_with_file_and_line() -> None:
+def test_bad_json_is_reported_with_file_and_line() -> None:
     with pytest.raises(BadRequest, match=r"/b/config\.json, line 2, column 3"):
         parse_bundle(b"{\n  bad\n}", "/b/config.json")
 
