@@ -27,7 +27,7 @@ LONG = (
     *("test_containerd_random.py", "test_few_pids.py", "test_complaints_daemon.py", "test_memory_live.py"),
     *("kill_matrix/test_task_exec.py", "test_state_lost.py", "test_shimclient_odd.py"),
 )
-LAST_CHARACTERS = 1500  # of a failure's report, told at once
+LAST_CHARACTERS = 1500  # of a failure's report, printed at once
 # Hypothesis knows a slow example, but not that it was the machine which was slow; where it sees CI it does the same.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
@@ -138,5 +138,5 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """A skip is told as (file, line, reason)."""
+    """A skip is reported as (file, line, reason)."""
     return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)

@@ -245,7 +245,7 @@ def _killed_meanwhile(seen: Seen, life: str) -> str:
 
 
 def _witnesses_died(seen: Seen, row: Row) -> bool:
-    """Whoever could have seen the end was killed during the life; where pidfds tell, the daemon is a witness too.
+    """Whoever could have seen the end was killed during the life; where pidfds report, the daemon is a witness too.
 
     A keeper that stood still has no part in shims that are made meanwhile, or shortly afterwards. The daemon, their
     parent then, has from nobody but the shim which process it is about.

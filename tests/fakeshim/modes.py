@@ -20,7 +20,7 @@ class Modes:
     # | mute (the shim is there, and `start` never says where)
     # | deaf (its queue of connections is full, and it takes none)
     start: str = "plain"
-    # What `-v` tells: a version as shims on containerd's frame print it; or kata | fails | hangs
+    # What `-v` prints: a version as shims on containerd's frame print it; or kata | fails | hangs
     version: str = "1.6.20"
     # stdin of `start`: "" takes all | options (nothing else) | message (nothing else)
     stdin: str = ""
@@ -29,15 +29,15 @@ class Modes:
     eager: bool = False  # `start` fails when nobody takes events yet
     log: str = "wanted"  # wanted: waits for a reader of BUNDLE/log, dies when there is no such fifo; or none
     log_lines: int = 1
-    one_pid: bool = False  # every pid that is told is the shim's own
+    one_pid: bool = False  # every pid that is reported is the shim's own
     exit_events: int = 1  # per exit
-    status: int = -1  # what is told of every exit; -1 is the truth
+    status: int = -1  # what is reported of every exit; -1 is the truth
     oom_at_end: bool = False  # an init that SIGKILL has ended was killed for memory, in a virtual machine
     wait: str = "prompt"  # | after-event | late | never | error
     late_seconds: float = 0.3
-    told_pid: int = -1  # the pid that is told of every process; -1 is the truth
+    told_pid: int = -1  # the pid that is reported of every process; -1 is the truth
     told_exec_pid: int = -1  # of every exec's alone
-    at: tuple[int, ...] = ()  # seconds and nanoseconds that are told of every end; empty: the truth
+    at: tuple[int, ...] = ()  # seconds and nanoseconds that are reported of every end; empty: the truth
     odd_events: bool = False  # before each exit, events that mean nothing
     vm: bool = False  # as kata's: signals nobody in what was not started, deletes it; a second Start is never answered
     shutdown: str = "reply"  # | eof (as kata's) | stays

@@ -1,4 +1,4 @@
-"""What the fake shim tells exitd: events, in order, each until it is answered."""
+"""What the fake shim sends exitd: events, in order, each until it is answered."""
 
 import asyncio
 import os

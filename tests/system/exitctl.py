@@ -12,7 +12,7 @@ from tests.system.waits import until
 
 EXITCTL = str(pathlib.Path(sys.executable).with_name("exitctl"))
 SECONDS = 30.0
-TAKES_LONG = "; this may take minutes\n"  # how it tells of an image that is not there in a moment
+TAKES_LONG = "; this may take minutes\n"  # how it announces an image that is not there in a moment
 
 
 @dataclass(frozen=True)

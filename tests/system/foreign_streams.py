@@ -95,7 +95,7 @@ class Stage:
         await until(lambda: made.shim_of(self.key) not in (None, old), "a replacement")
 
     async def ended(self, made: Pumps) -> None:
-        """The end is known and told; returns when all the output is in the log."""
+        """The end is known and reported; returns when all the output is in the log."""
         gone = made.gone(self.key)
         assert gone is not None
         made.end(self.key)

@@ -1,4 +1,4 @@
-"""Shims started by hand, before, beside and without exitd: adopted, watched, told once, and cleaned up after."""
+"""Shims started by hand, before, beside and without exitd: adopted, watched, reported once, and cleaned up after."""
 
 import contextlib
 import json

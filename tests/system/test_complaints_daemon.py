@@ -156,7 +156,7 @@ def test_whatever_epoll_refuses_during_a_run_costs_no_exit_and_no_descriptor(
 
 
 def live(client: Client, directory: pathlib.Path) -> str:
-    """A container's whole life, or the error that is told; the id of what stays."""
+    """A container's whole life, or the error that is reported; the id of what stays."""
     mounts = [pb.Mount(source=str(directory), destination="/data")]
     try:
         container = client.create(spec("sh", "-c", "echo >/data/ran; exit 5", mounts=mounts)).id

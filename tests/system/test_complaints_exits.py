@@ -136,7 +136,7 @@ def test_the_time_of_an_exit_is_true_although_the_daemon_was_stopped(daemon: Dae
     try:
         before = time.time_ns()
         killed(container.init.pid)
-        assert wait_readable(shim_fd)  # the shim has told all it knows and left
+        assert wait_readable(shim_fd)  # the shim has reported all it knows and left
         after = time.time_ns()
     finally:
         os.kill(daemon.pid, signal.SIGCONT)

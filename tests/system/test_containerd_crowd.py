@@ -132,7 +132,7 @@ def test_a_wait_that_lasts_over_a_restart_of_containerd_is_asked_again(container
 
 
 def the_shim_is_killed(box: Box) -> object:
-    """Its tasks are told dead, once; those of other shims live on."""
+    """Its tasks are reported dead, once; those of other shims live on."""
     group = f"group-{box.id}"
     box.containerd.keys.add(group)
     flags = ("--null-io", "--annotation", f"io.containerd.runc.v2.group={group}")

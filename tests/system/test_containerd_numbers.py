@@ -131,7 +131,7 @@ def unread(state: pathlib.Path, container: str, execs: list[str]) -> Iterator[No
 
 
 def told(events: Recorder, task: str) -> Counter[tuple[str, int]]:
-    """The ends of a task's processes, and how often each was told."""
+    """The ends of a task's processes, and how often each was reported."""
     exits = (event.fields for event in events.of(task) if event.topic == "/tasks/exit")
     return Counter((each["id"], each.get("exit_status", 0)) for each in exits)
 

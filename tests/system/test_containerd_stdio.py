@@ -79,7 +79,7 @@ class Room:
 
     async def replace_shim(self) -> None:
         """Its shim killed where it rests; the next one comes by itself. What a shim is killed over in the middle of
-        writing to a fifo its next one may write again: a fifo does not tell how far it was."""
+        writing to a fifo its next one may write again: a fifo does not show how far it was."""
         watch = self.watching.get(KEY)
         assert watch is not None and watch.shim is not None
         before = watch.shim

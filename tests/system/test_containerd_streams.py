@@ -131,7 +131,7 @@ def exec_on_a_terminal(box: Box) -> object:
 
 
 def an_execs_child_keeps_its_output(box: Box) -> object:
-    """The exec's end is told though a child of it holds the pipe, and what the child says still comes."""
+    """The exec's end is reported though a child of it holds the pipe, and what the child says still comes."""
     box.started("--null-io", "--", "sleep", "1000")
     said = box.exec("one", "--", "sh", "-c", "echo out; { sleep 0.5; echo late; } & exit 4")
     surely(box, (said.code, said.out) == (4, "out\nlate\n"), said)

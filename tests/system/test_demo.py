@@ -1,4 +1,4 @@
-"""The demonstration tells seven true codes, and leaves nothing behind however it ends."""
+"""The demonstration reports seven true codes, and leaves nothing behind however it ends."""
 
 import contextlib
 import os

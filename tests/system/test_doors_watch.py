@@ -63,7 +63,7 @@ def test_whatever_lies_in_a_watched_directory_the_others_in_it_are_watched(
     root.mkdir(mode=0o700)
     with stranger("exit 7") as before, stranger("exit 8") as after:
         memory = private_kb(daemon.pid)
-        if comes == "later":  # what has ended by then is told as missed
+        if comes == "later":  # what has ended by then is reported as missed
             client.watch(pb.WatchRequest(runc_root=str(root)))
         fill(root, before.pid, before.started_ticks)
         client.watch(pb.WatchRequest(runc_root=str(root)))
@@ -81,7 +81,7 @@ def test_whatever_lies_in_a_watched_directory_the_others_in_it_are_watched(
 def test_a_new_directory_is_watched_beside_any_number_that_never_get_a_state(
     client: Client, daemon: Daemon, tmp_path: pathlib.Path
 ) -> None:
-    """Its file comes when exitd has found none, and is told by inotify, long before the next look at everything."""
+    """Its file comes when exitd has found none, and is reported by inotify, long before the next look at everything."""
     root = tmp_path / "root"
     root.mkdir(mode=0o700)
     with stranger("exit 9") as one:

@@ -312,7 +312,7 @@ def test_a_terminal_goes_on_when_its_shim_is_killed_and_is_hung_up_when_the_run_
         for fd in (slave, says):
             os.close(fd)
         assert line(said) == b"ready\n"
-        for _ in range(2):  # told again, as by a shim whose keeper made way for another
+        for _ in range(2):  # reported again, as by a shim whose keeper made way for another
             box.register(process.pid, master)
         terminal = link(master)
         os.close(master)

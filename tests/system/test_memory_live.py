@@ -1,4 +1,4 @@
-"""Memory kills in containers that live on, and in pods: told in time, counted once, blamed on nobody else."""
+"""Memory kills in containers that live on, and in pods: reported in time, counted once, blamed on nobody else."""
 
 import os
 import pathlib

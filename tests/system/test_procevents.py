@@ -80,7 +80,8 @@ os._exit(7)
 def configured(directory: pathlib.Path, witness: str) -> tuple[str, ...]:
     file = directory / "config.toml"
     file.write_text(f'kernel_witness = "{witness}"\n')
-    return ("--config", str(file), "--keeper", "wait")  # the next keeper would hold a pidfd, which tells on this kernel
+    # The next keeper would hold a pidfd, which reports on this kernel.
+    return ("--config", str(file), "--keeper", "wait")
 
 
 @pytest.fixture(scope="module")

@@ -141,7 +141,7 @@ def test_an_init_killed_before_start_is_an_exit_and_wakes_who_waits(daemon: Daem
 
 
 def test_a_start_that_comes_after_the_end_of_a_created_init_is_answered(client: Client) -> None:
-    """Whichever is first: the start gets its answer, and the end is told once."""
+    """Whichever is first: the start gets its answer, and the end is reported once."""
     for _ in range(scaled(200, 10)):
         container = client.create(spec("sleep", "1000")).id
         together(partial(client.start, container), partial(client.kill, container, "KILL"))

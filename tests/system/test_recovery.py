@@ -1,4 +1,4 @@
-"""The daemon comes back, and what has become of its containers meanwhile is told as it was."""
+"""The daemon comes back, and what has become of its containers meanwhile is reported as it was."""
 
 import contextlib
 import os
@@ -306,6 +306,6 @@ def _rows(daemon: Daemon, subject: Subject) -> list[pb.Exit]:
 
 
 def _told(daemon: Daemon, subject: Subject) -> tuple[int, int, int, int]:
-    """Phase and run, how many ends are told, and how many runs really began."""
+    """Phase and run, how many ends are reported, and how many runs really began."""
     seen = inspect(daemon, subject)
     return seen.phase, seen.run, len(_rows(daemon, subject)), len(subject.truth())

@@ -1,5 +1,5 @@
 """Pods under containerd's own shim for runc: one process for all of a pod's containers, by the founding document's own
-command lines; its end is told once for each of them."""
+command lines; its end is reported once for each of them."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def pod(cli: Cli) -> tuple[str, list[str]]:
 
 
 def end_of(cli: Cli, id: str) -> tuple[str, str]:
-    """Of its first run, told once: kind and cause."""
+    """Of its first run, reported once: kind and cause."""
     with cli.daemon.client() as client:
         exit_ = first_exit(client, id)
         assert ledger(client, id) == [exit_]

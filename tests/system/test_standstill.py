@@ -1,5 +1,5 @@
 """Somebody stands still (SIGSTOP), hangs or is dead while a container ends, starts again or is to be removed: nobody
-waits for ever, nothing is touched late, nothing is told twice."""
+waits for ever, nothing is touched late, nothing is reported twice."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Full disks, lost directories, broken databases: the exit is told all the same, once, and nobody is told too early."""
+"""Full disks, lost directories, broken databases: the exit is reported all the same, once, and not too early."""
 
 import contextlib
 import os

@@ -128,7 +128,7 @@ def test_exitd_stands_still_in_a_storm_of_ends_and_each_is_reported_once_and_as_
 
 
 def in_order(log: list[pb.Event], ids: set[str]) -> None:
-    """No number is given twice, and each container's life is told in its order, its end once."""
+    """No number is given twice, and each container's life is reported in its order, its end once."""
     numbers = [event.seq for event in log]
     assert numbers == sorted(set(numbers))
     for id in ids:

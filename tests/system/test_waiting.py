@@ -168,7 +168,7 @@ def test_a_stop_whose_client_has_gone_goes_on_to_sigkill(daemon: Daemon, client:
 
 
 def test_a_stopped_subscriber_holds_up_nobody_and_misses_nothing(daemon: Daemon, client: Client) -> None:
-    """Fewer events than are kept: it gets every one. (Those it was too late for are told as lost: test_events.)"""
+    """Fewer events than are kept: it gets every one. (Those it was too late for are reported as lost: test_events.)"""
     first = client.info().seq + 1
     program = f"""if True:
         from supervisor.api.client import Client

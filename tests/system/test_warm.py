@@ -16,7 +16,7 @@ from tests.system.warm import Forked
 
 
 def looks(daemon: Daemon) -> dict[str, object]:
-    """What the kernel tells of it, its own directories aside."""
+    """What the kernel shows of it, its own directories aside."""
     proc, base = pathlib.Path(f"/proc/{daemon.pid}"), str(daemon.base)
     status = (proc / "status").read_text().splitlines()
     return {

@@ -1,4 +1,4 @@
-"""`exitctl watch PID`: exitd tells how processes end that others started, and touches none of them."""
+"""`exitctl watch PID`: exitd reports how processes end that others started, and touches none of them."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What is watched is left alone, and what lives over a restart of exitd is told."""
+"""What is watched is left alone, and what lives over a restart of exitd is reported."""
 
 import contextlib
 import os

@@ -30,7 +30,7 @@ def put(root: pathlib.Path, id: str, pid: int, owner: int) -> None:
 def test_a_process_that_is_not_the_directorys_owners_is_marked(
     client: Client, daemon: Daemon, tmp_path: pathlib.Path
 ) -> None:
-    """Its end is true, and told; whether it was the container of that name, nobody but its owner says."""
+    """Its end is true, and reported; whether it was the container of that name, nobody but its owner says."""
     roots = {owner: tmp_path / f"by-{owner}" for owner in (0, MALLORY)}
     for owner, root in roots.items():
         root.mkdir(mode=0o700)

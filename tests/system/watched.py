@@ -177,7 +177,7 @@ def ends(client: Client, process: Stranger) -> list[pb.Exit]:
 
 
 def told(client: Client, process: Stranger) -> pb.Exit:
-    """Its end, which is told once."""
+    """Its end, which is reported once."""
     until(lambda: ends(client, process), f"no end of {process.pid}")
     (exit_,) = ends(client, process)
     return exit_
@@ -188,7 +188,7 @@ def exits(client: Client, container: str) -> list[pb.Exit]:
 
 
 def end_of(client: Client, container: str, run: int = 1) -> pb.Exit:
-    """Once it is told. It is told once."""
+    """Return once it is reported. It is reported once."""
     until(lambda: len(exits(client, container)) >= run, f"no end of {container}")
     found = exits(client, container)
     assert [each.run for each in found] == list(range(1, run + 1)), found

@@ -1,4 +1,4 @@
-"""Files that are right, and every way of being wrong, each told with its line."""
+"""Files that are right, and every way of being wrong, each reported with its line."""
 
 import os
 import pathlib

@@ -35,7 +35,7 @@ def test_what_is_written_calls_back_until_it_is_read() -> None:
             seen: list[int] = []
             m.watch(reading, FIFO, seen.append)
             os.write(writing, b"1234")
-            await until(lambda: len(seen) >= 3)  # level-triggered: not read, so told again
+            await until(lambda: len(seen) >= 3)  # level-triggered: not read, so reported again
             os.read(reading, 4)
             await turns()
             before = len(seen)

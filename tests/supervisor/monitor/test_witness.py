@@ -291,7 +291,7 @@ def test_a_stopped_shim_whose_zombie_cannot_be_read_is_killed_so_that_the_keeper
             assert b.watch.dead_at is not None
             b.watch.dead_at -= evidence.ZOMBIE_PATIENCE_SECONDS
             b.watch.look()
-            assert not b.watch.shim_gone.is_set() and b.shim_process.poll() is None  # it may be slow, and tell yet
+            assert not b.watch.shim_gone.is_set() and b.shim_process.poll() is None  # it may be slow, and report yet
             b.shim_process.send_signal(signal.SIGSTOP)
             await until(lambda: procfs.is_stopped(name_of(b.shim_process)))
             b.watch.look()

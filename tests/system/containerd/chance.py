@@ -354,7 +354,7 @@ class Chance:
 
 @contextlib.contextmanager
 def chance(containerd: Containerd, seed: int) -> Iterator[Chance]:
-    """Whatever goes wrong in the block is told with all that was before."""
+    """Whatever goes wrong in the block is reported with all that was before."""
     with Tap(containerd.base / f"tap-{seed}", f"{containerd.address}.ttrpc") as tap:
         made = Chance(containerd, tap, seed)
         try:

@@ -1,4 +1,4 @@
-"""What a containerd tells its subscribers: its events, in their order, read over gRPC."""
+"""What a containerd sends its subscribers: its events, in their order, read over gRPC."""
 
 import itertools
 import threading

@@ -202,7 +202,7 @@ def _states(h: History, asked: Call) -> set[int]:
 
 
 def sayings(h: History, who: Who) -> Iterator[tuple[float, End, int, str]]:
-    """Whatever was said of its end: when, what, of which pid, where. 0 where no pid is told."""
+    """Whatever was said of its end: when, what, of which pid, where. 0 where no pid is reported."""
     for call in h.calls:
         if call.who == who and call.end is not None and not _never_started(h, call):
             yield call.over, call.end, call.pid, call.verb
@@ -223,7 +223,7 @@ def everybody(h: History) -> list[Who]:
 
 
 def numbers(h: History) -> Iterator[str]:
-    """Never one that is made up, nor told before there was a reason to end."""
+    """Never one that is made up, nor reported before there was a reason to end."""
     for who in everybody(h):
         for at, end, _, where in sayings(h, who):
             if end.code not in h.codes(who, at):
@@ -307,8 +307,8 @@ def expected(h: History, task: str) -> list[tuple[str, str, bool]]:
 
 
 def orders(h: History) -> Iterator[str]:
-    """What was asked for is told, in that order; an end behind its begin, an exec's before its init's, and nothing more
-    behind the deletion."""
+    """What was asked for is reported, in that order; an end behind its begin, an exec's before its init's, and nothing
+    more behind the deletion."""
     for task in sorted({who.task for who in everybody(h)}):
         events, wanted = told_once(h, task), expected(h, task)
         about = f"{[(event.topic, event.who.exec) for event in events]} of {task}, asked for: {wanted}"
@@ -350,7 +350,7 @@ def _ends_in_order(events: list[Told]) -> Iterator[str]:
 
 
 def completeness(h: History) -> Iterator[str]:
-    """Everything is told until containerd has it, and each end, unless containerd tells the rest itself."""
+    """Everything is sent until containerd has it, and each end, unless containerd reports the rest itself."""
     for task in sorted({who.task for who in everybody(h)}):
         if h.orphaned(task) is not None:
             continue
@@ -368,7 +368,7 @@ def _must_end(h: History, task: str) -> Iterator[Who]:
 
 
 def orphans(h: History) -> Iterator[str]:
-    """Of the tasks of a dead relay containerd tells one end and one deletion, and exitd neither behind that."""
+    """Of the tasks of a dead relay containerd reports one end and one deletion, and exitd neither behind that."""
     for one in h.struck:
         for task in one.tasks if one.what == "relay" else ():
             published = [event.topic for event in h.published if event.who == Who(task)]

@@ -1,4 +1,4 @@
-"""Two runtimes under one containerd, compared: what ctr says, and what containerd tells its subscribers meanwhile."""
+"""Two runtimes under one containerd, compared: what ctr says, and what containerd sends its subscribers meanwhile."""
 
 import itertools
 import re
@@ -41,7 +41,7 @@ def _settled(events: Recorder, id: str) -> list[Event]:
 
 def _normal(events: list[Event]) -> Iterator[tuple[str, dict[str, object]]]:
     """Processes by their order of appearance instead of their pids, no times, and no memory kills: of those,
-    containerd's own shim tells again and again, or late, or now and then not at all."""
+    containerd's own shim reports again and again, or late, or now and then not at all."""
     pids: dict[int, int] = {}
     numbers = itertools.count(1)
     for event in events:

@@ -16,7 +16,7 @@ from tests.system.oracle import Revived
 from tests.system.waits import LIMIT_SECONDS, SCALE, until
 
 SEED = 20_263
-# What changes something outside of the process, or tells it to somebody.
+# What changes something outside of the process, or reports it to somebody.
 CALLS = (
     *("mkdir", "mkdirat", "mknod", "mknodat", "fallocate", "openat", "rename", "unlink", "unlinkat", "rmdir"),
     *("mount", "umount2", "pwrite64", "write", "fdatasync", "fsync", "ftruncate", "flock", "vfork", "clone3"),

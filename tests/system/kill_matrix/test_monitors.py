@@ -320,7 +320,7 @@ def test_shim_and_keeper_both_killed_leave_the_true_code_or_none(node: Node, bun
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["daemon lives", "daemon is away"])
 def test_a_record_and_a_keepers_entry_of_one_end_are_one_exit(daemon: Daemon, restarted: bool) -> None:
-    """The shim is killed between its record and its reaping: the keeper inherits the zombie and tells it too."""
+    """The shim is killed between its record and its reaping: the keeper inherits the zombie and reports it too."""
     with daemon.client() as client:
         container = lives.up(client, "sh", "-c", "until [ -e /tmp/exitd-test-go ]; do sleep 0.01; done; exit 43")
     inject = ("-e", "trace=waitid", "-e", "inject=waitid:signal=KILL:when=2")

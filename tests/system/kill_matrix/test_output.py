@@ -95,7 +95,7 @@ def test_a_shim_killed_at_any_call_of_a_batch_neither_loses_nor_doubles_a_byte(
 
 
 def finish_any(node: Node, keeper: Keeper, run: Run) -> None:
-    """The exit is the keeper's to tell, unless the shim lived long enough."""
+    """The exit is the keeper's to report, unless the shim lived long enough."""
     run.clean()
     keeper.acknowledge(run.id)
     empty_cgroup(node.cgroup)

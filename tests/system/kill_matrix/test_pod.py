@@ -1,5 +1,6 @@
 """exitd is killed while a pod is run, gets its members, loses its pause process, is started again, stopped and removed.
-The next one goes on where it was: the pod is what it should be, every end is told once, and nothing stays behind."""
+The next one goes on where it was: the pod is what it should be, every end is reported once, and nothing stays
+behind."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 """The processes of a pod are killed, or stopped, at exact moments: the pause process at every step that makes a pod or
-a member of it, the monitors at random. Every end is told once and as it was, and nothing stays behind."""
+a member of it, the monitors at random. Every end is reported once and as it was, and nothing stays behind."""
 
 import contextlib
 import os
@@ -81,7 +81,7 @@ def test_a_pause_process_killed_while_its_pod_is_run_makes_that_an_error_and_lea
         if moment == "start.after":
             observedpods.executed(init)
         killed(init)
-        if moment != "create.after":  # its shim sees it, and tells, while the start has not returned yet
+        if moment != "create.after":  # its shim sees it, and reports, while the start has not returned yet
             until(lambda: gone(init), "the shim does not reap it")
         gates.open()
         with pytest.raises(RuntimeFailed, match=f"{pod.name} ended before"):

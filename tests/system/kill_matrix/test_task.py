@@ -1,5 +1,5 @@
 """exitd and containerd are killed and stopped while tasks live under a real containerd: no call fails for it,
-no event is missing or told twice, and every end has the code that the program gave itself."""
+no event is missing or reported twice, and every end has the code that the program gave itself."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""What only the kernel tells exitd, and what exitd reports of each end: a line of JSON each.
+"""What only the kernel reports to exitd, and what exitd reports of each end: a line of JSON each.
 
 witness.py WHAT FIRST DAEMON END COUNT
 
@@ -230,7 +230,7 @@ def told(client: Client, victim: Victim) -> pb.Exit:
 
 
 def say(client: Client, victims: list[Victim]) -> None:
-    """How often each is told is looked at when all are."""
+    """How often each is reported is looked at when all are."""
     for victim, exit_ in [(victim, told(client, victim)) for victim in victims]:
         shown = {"exited": exit_.code, "signaled": exit_.signal, "unknown": exit_.cause}
         line = [exit_.kind, shown[exit_.kind], exit_.source, len(exits_of(client, victim))]
