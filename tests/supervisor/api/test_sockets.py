@@ -1,13 +1,16 @@
 """supervisor/api/sockets.py: connections that end although another library holds them."""
 
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from supervisor.api import sockets
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import only, open_now
 
 LIMIT_SECONDS = 10
 
@@ -48,3 +51,21 @@ def test_a_client_that_reads_nothing_is_hung_up_on_and_what_was_to_be_written_fa
         with contextlib.suppress(BrokenPipeError):
             os.write(accepted.fileno(), b"x")
             raise AssertionError("it is written")
+
+
+def test_a_path_is_listened_at_while_somebody_accepts_there(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    assert not sockets.is_listened_at(path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        assert not sockets.is_listened_at(path)
+        listening.listen(0)
+        assert sockets.is_listened_at(path)
+        assert sockets.is_listened_at(path)  # the queue is full of those that have ended
+    assert not sockets.is_listened_at(path)
+
+
+def test_without_a_descriptor_nobody_knows_whether_a_path_is_listened_at(tmp_path: Path) -> None:
+    with only(0), pytest.raises(OSError) as refused:
+        sockets.is_listened_at(str(tmp_path / "s"))
+    assert refused.value.errno == errno.EMFILE
