@@ -1,14 +1,10 @@
 """`node-shutdown`: what exitd-containers.service calls when the host goes down."""
 
-import shutil
-import subprocess
-
 import click
 
 from supervisor.cli.app import complain, connect
+from supervisor.runtime.hoststate import STOPPING, system_state
 
-ANSWER_SECONDS = 10.0
-STOPPING = "stopping"  # systemctl(1), is-system-running: shutdown.target is active, or its job is queued
 LEFT = 1
 
 
@@ -33,16 +29,3 @@ def node_shutdown(ctx: click.Context, seconds: int, if_stopping: bool) -> int:
     for id in reply.left:
         complain(f"{id} has not ended in {seconds} s")
     return LEFT if reply.left else 0
-
-
-def system_state() -> str:
-    """Return systemd's word for the state of the host; empty if it gives none."""
-    program = shutil.which("systemctl")
-    if program is None:
-        return ""
-    try:
-        command = [program, "is-system-running"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()

@@ -1,5 +1,6 @@
 """How a run begins: made by the runtime, started, and given up where it does not start."""
 
+import asyncio
 import contextlib
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from supervisor.model import lifecycle
 from supervisor.model.errors import Busy, ExitdError, TimedOut, WrongState
 from supervisor.model.lifecycle import Happening
 from supervisor.model.values import Asked, By, Container, Phase, Reason, RunKey
+from supervisor.runtime import hoststate
 from supervisor.system import room
 from supervisor.system.background import insist
 
@@ -42,8 +44,17 @@ class Runs(Participant):
                 step = lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in)
                 await self.node.surely(container_id, step)
             except Exception as error:  # whatever it was: nothing may stay in this phase for ever
-                await self.node.surely(container_id, lifecycle.MakeFailed(str(error) or repr(error)))
+                put_off = await self._is_put_off(container_id)
+                await self.node.surely(container_id, lifecycle.MakeFailed(str(error) or repr(error), put_off))
                 raise
+
+    async def _is_put_off(self, container_id: str) -> bool:
+        """Return whether this planned run could not be made because the host goes down: systemd refuses scopes from the
+        moment of the request on, and asks for an end of the containers a while later."""
+        container = self._containers.get(container_id)
+        if container is None or not container.restart_count:
+            return False
+        return self.node.going_down or await asyncio.to_thread(hoststate.system_state) == hoststate.STOPPING
 
     async def _joining(self, container: Container) -> Container:
         """A member joins the sandbox that its pod has now. Raises WrongState when there is none."""

@@ -66,6 +66,7 @@ class Made:
 @frozen
 class MakeFailed:
     error: str
+    put_off: bool = False  # the host goes down and takes no new run: of a later run, that is no failure
 
 
 @frozen
@@ -281,8 +282,8 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             made = replace(c, phase=Phase.CREATED, init=init, shim=shim, error="")
             made = replace(made, sandbox_run=sandbox_run, waits_in=waits_in)
             return Step(made, events=events(made, moment, "create") if c.run == 1 else ())
-        case Phase.CREATING, MakeFailed(error):
-            return _make_failed(c, error, moment)
+        case Phase.CREATING, MakeFailed(error, put_off):
+            return (put_off and _put_off(c, error, moment)) or _make_failed(c, error, moment)
         case Phase.CREATED, StartAsked(_, key):
             return Step(replace(c, phase=Phase.STARTING, start_key=key), ahead=True)
         case Phase.STARTING, Started(boot_ns, unseen):
@@ -382,6 +383,16 @@ def _make_failed(c: Container, error: str, moment: Moment) -> Step:
     decision = restart.decide(c, Unknown(error), moment.boot, None, moment.backoff)
     after = replace(c, error=error, clean=False, boot_id=moment.boot.boot_id, **_decided(decision))
     return Step(after, events=failed, effects=(CleanUp(),))
+
+
+def _put_off(c: Container, error: str, moment: Moment) -> Step | None:
+    """Plan the run anew, as if it had not been tried: the next boot makes it, or this one if the host stays up. None
+    where no policy had planned it."""
+    decision = restart.put_off(c, moment.boot, moment.backoff)
+    if decision is None:
+        return None
+    after = replace(c, error=error, clean=False, boot_id=moment.boot.boot_id, restart_count=c.restart_count - 1)
+    return Step(replace(after, **_decided(decision)), effects=(CleanUp(),))
 
 
 def _end_asked(c: Container, asked: Asked, moment: Moment) -> Step:

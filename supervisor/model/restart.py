@@ -118,6 +118,15 @@ def by_health(container: Container, now: BootTime, ran_ns: int | None, backoff: 
     return RestartAt(now.later(delay_ns), delay_ns, container.failures)
 
 
+def put_off(container: Container, now: BootTime, backoff: Backoff = DOCKERS) -> RestartAt | None:
+    """Return when a planned run comes that the host did not take because it goes down; no further retry is used. None
+    for a run that a caller has begun."""
+    if container.stopped_by_user or not container.restart_count:
+        return None
+    delay_ns = backoff.after(container.delay_ns, None)
+    return RestartAt(now.later(delay_ns), delay_ns, container.failures)
+
+
 def after_reboot(container: Container, now: BootTime, backoff: Backoff = DOCKERS) -> Decision:
     """Return what follows a reboot of the host, which ends every run. Back-off begins anew, retries do not."""
     status = _status_over_reboot(container)

@@ -54,6 +54,7 @@ def asked(reason: Reason, signal: int, by: By = USER) -> life.EndAsked:
 ALL: tuple[Happening, ...] = (
     life.Made(INIT, SHIM),
     life.MakeFailed("no such file"),
+    life.MakeFailed("the host goes down", put_off=True),
     life.SandboxGone(),
     life.StartAsked(USER),
     life.Started(100 * SECOND),

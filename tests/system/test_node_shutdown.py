@@ -3,7 +3,9 @@
 With a systemd that goes down it is tried in a machine: tests/vm/check_shutdown.py.
 """
 
+import os
 import pathlib
+import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,7 +15,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ShuttingDown
-from tests.system import daemons, lives
+from tests.system import daemons, lives, tinyroot
 from tests.system.exitctl import Cli
 from tests.system.lives import ledger, up_trapping, word
 from tests.system.test_pods_reboot import Host
@@ -77,3 +79,30 @@ def test_while_systemd_is_not_stopping_nothing_is_stopped(host: Host) -> None:
         assert "containers live on" in Cli(host.daemon).ok("node-shutdown", "--if-stopping")
         assert client.inspect(lives_on).phase == pb.PHASE_RUNNING
         assert client.inspect(lives.up(client).id).phase == pb.PHASE_RUNNING  # and others may begin
+
+
+def test_a_run_that_the_host_going_down_does_not_take_is_no_failure_and_comes_later(tmp_path: pathlib.Path) -> None:
+    """systemd refuses scopes before it asks for the end of the containers. Its word is played; what cannot be made is
+    real."""
+    (tools := tmp_path / "bin").mkdir()
+    (tools / "systemctl").write_text(f"#!/bin/sh\ncat {tmp_path}/state\n")
+    (tools / "systemctl").chmod(0o755)
+    state, root, away = tmp_path / "state", tinyroot.make(tmp_path / "root", ("sleep",)), tmp_path / "away"
+    state.write_text("running\n")
+    with (
+        daemons.daemon(environment={"PATH": f"{tools}:{os.environ['PATH']}"}) as daemon,
+        daemon.client() as client,
+    ):
+        made = pb.ContainerSpec(args=["sleep", "1000"], rootfs=str(root), restart="on-failure:1")
+        id = client.start(client.create(made).id).id
+        state.write_text("stopping\n")
+        root.rename(away)
+        os.kill(client.inspect(id).init.pid, signal.SIGKILL)
+        until(lambda: client.inspect(id).run >= 3, "the run that could not be made is not planned anew")
+        away.rename(root)
+        until(lambda: client.inspect(id).phase == pb.PHASE_RUNNING, "it does not come back")
+        wanted = pb.EventsRequest(from_seq=1, no_follow=True, filters=[f"id={id}"])
+        types = [reply.event.type for reply in client.events(wanted) if reply.HasField("event")]
+        assert "failed" not in types
+        assert client.inspect(id).restart_count == 1
+        client.remove(id, force=True)

@@ -21,23 +21,24 @@ def stamps(machine: Machine, *words: str) -> list[float]:
 @pytest.mark.parametrize("verb", ["reboot", "poweroff"])
 def check_containers_end_with_the_machine_by_their_own_signal_and_come_back(machine: Machine, verb: str) -> None:
     machine.python("lives.py", "clear")
-    machine.python("lives.py", "up", "stays", str(COUNT), "no", str(CODE))
-    machine.python("lives.py", "up", "returns", str(COUNT), "always", str(CODE))
-    machine.python("lives.py", "again", "again", str(AGAIN))
+    stays, returns, again = (f"{verb}-{kind}" for kind in ("stays", "returns", "again"))
+    machine.python("lives.py", "up", stays, str(COUNT), "no", str(CODE))
+    machine.python("lives.py", "up", returns, str(COUNT), "always", str(CODE))
+    machine.python("lives.py", "again", again, str(AGAIN))
     failed = machine.python("lives.py", "events", "failed")
     machine.say("logger", "--tag=check", "down")
     machine.go_down("systemctl", verb)
     machine.boot()
     ends = machine.python("lives.py", "ledger")
-    for name in (f"{kind}-{number}" for kind in ("stays", "returns") for number in range(1, COUNT + 1)):
+    for name in (f"{kind}-{number}" for kind in (stays, returns) for number in range(1, COUNT + 1)):
         (end,) = (end for end in ends if end["name"] == name)
         assert (end["kind"], end["code"], end["reason"]) == ("exited", CODE, "node-shutdown"), end
-    restarted = [end for end in ends if str(end["name"]).startswith("again-")]
+    restarted = [end for end in ends if str(end["name"]).startswith(f"{again}-")]
     assert {(end["kind"], end["code"]) for end in restarted} <= {("exited", 4), ("signaled", 0)}, restarted
     assert machine.python("lives.py", "events", "failed") == failed
     running = {str(each["name"]) for each in machine.python("lives.py", "inits")}
-    assert {f"returns-{number}" for number in range(1, COUNT + 1)} <= running
-    assert not any(name.startswith("stays-") for name in running)
+    assert {f"{returns}-{number}" for number in range(1, COUNT + 1)} <= running
+    assert not any(name.startswith(f"{stays}-") for name in running)
     (began,), (*_, ended) = stamps(machine, "--identifier=check"), stamps(machine, "--unit=exitd.service")
     assert ended - began < DOWN_SECONDS
     machine.python("lives.py", "clear")

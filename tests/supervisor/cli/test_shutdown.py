@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import shutdown
+from supervisor.runtime import hoststate
 from tests.supervisor.cli.conftest import Exitctl
 from tests.supervisor.cli.fake_daemon import FakeDaemon
 
@@ -59,8 +59,8 @@ def test_if_it_must_be_stopping_nothing_is_stopped_in_any_other_state(
 
 
 def test_a_systemctl_that_hangs_or_is_not_there_is_no_shutdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutdown, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(hoststate, "ANSWER_SECONDS", 0.05)
     systemctl(tmp_path, monkeypatch, "exec sleep 60")
-    assert shutdown.system_state() == ""
+    assert hoststate.system_state() == ""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert shutdown.system_state() == ""
+    assert hoststate.system_state() == ""

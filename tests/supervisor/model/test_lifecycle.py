@@ -158,6 +158,26 @@ def test_a_later_create_that_fails_counts_as_a_failed_run_without_an_exit(policy
     assert (step.exits, step.container.exit, step.effects) == ((), c.exit, (life.CleanUp(),))
 
 
+@pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure", "on-failure:2"])
+def test_a_run_that_a_host_going_down_does_not_take_is_planned_anew_and_no_failure(policy: str) -> None:
+    tried = replace(container(Phase.CREATING, policy=policy, run=3), failures=2, restart_count=2)
+    c = replace(tried, exit=container(Phase.EXITED).exit)
+    step = life.step(c, life.MakeFailed("refused", put_off=True), moment(boot_id="new"))
+    assert step.container is not None
+    found = step.container
+    assert (found.phase, found.failures, found.restart_count) == (Phase.RESTARTING, 2, 1)
+    assert (step.events, step.exits, found.exit, step.effects) == ((), (), c.exit, (life.CleanUp(),))
+    assert found.restart_at is not None
+
+
+@pytest.mark.parametrize(("policy", "run"), [("no", 2), ("always", 1), ("always", 2), ("on-failure:2", 2)])
+def test_a_run_that_a_caller_has_begun_fails_as_ever_where_the_host_goes_down(policy: str, run: int) -> None:
+    c = replace(container(Phase.CREATING, policy=policy, run=run), exit=container(Phase.EXITED).exit)
+    as_ever = life.step(c, life.MakeFailed("refused"), moment())
+    assert life.step(c, life.MakeFailed("refused", put_off=True), moment()) == as_ever
+    assert [event.type for event in as_ever.events] == ["failed"]
+
+
 def test_started_notes_both_clocks_and_a_failed_start_keeps_waiting_for_the_end() -> None:
     running = after(container(Phase.STARTING), life.Started(77))
     assert (running.started_ns, running.started_boot_ns) == (moment().now_ns, 77)
