@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 
 import structlog
 
-from shim import launch, native
+from shim import launch, names, native
 from shim.undo import undone_on_failure
 from supervisor.model import errnos
 from supervisor.model.errors import Busy, ExitdError, RuntimeFailed, ShimFailed, TimedOut, WrongState
@@ -407,7 +407,7 @@ class NativeContainers:
             await self._clear_cgroup(self._cgroup(container))
             if container.spec.task is not None and _cgroup_exists(self._cgroup(container)):  # usually not shared
                 is_gone = await asyncio.to_thread(_remove_if_empty, self._cgroup(container))
-                if not is_gone and _has_just_ended(container) and not rest.sharers(path):
+                if not is_gone and _has_just_ended(container, path) and not rest.sharers(path):
                     raise TimedOut(f"the cgroup of {container.spec.name} is still busy", id=container.id)
                 if not is_gone:
                     log.info("a task's cgroup is not empty and stays", container=container.id, name=container.spec.name)
@@ -552,9 +552,17 @@ def _parent_of(pid: int) -> int:
         return 0
 
 
-def _has_just_ended(container: Container) -> bool:
-    """Return whether a process in its cgroup may be its own, about to end. Later it must be another's."""
-    return container.exit is not None and time.time_ns() - container.exit.at_ns < BUSY_CGROUP_SECONDS * 10**9
+def _has_just_ended(container: Container, path: str) -> bool:
+    """Return whether a process in its cgroup may be its own, about to end. Later it must be another's. Of a run that
+    came to nothing there is no exit, but its directory says when it was begun."""
+    if container.exit is not None:
+        since_ns = container.exit.at_ns
+    else:
+        try:
+            since_ns = os.stat(f"{path}/{names.PLAN}").st_mtime_ns
+        except FileNotFoundError:
+            return False
+    return time.time_ns() - since_ns < BUSY_CGROUP_SECONDS * 10**9
 
 
 def _remove_if_empty(path: str) -> bool:

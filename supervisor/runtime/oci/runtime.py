@@ -171,13 +171,18 @@ def _message(line: str) -> tuple[str, bool]:
 
 async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = None) -> CommandResult:
     """Run a command to its end. Raises TimedOut after `timeout_seconds`, OSError when it cannot be executed, Busy when
-    there is no room for its pipes; in the last two cases it did not begin.
+    there is no room for its pipes or its process; in the last two cases it did not begin.
 
     The end is that of the command itself: a container's init inherits the outputs and may hold them open forever. After
     the limit, or if the caller is cancelled, the command and its process group get SIGKILL.
     """
     await room.wait_for(room.FOR_COMMAND, f"a command of {argv[0]}")
-    command = _Command(argv, cwd)
+    try:
+        command = _Command(argv, cwd)
+    except OSError as error:
+        if room.is_used_up(error):  # pids.max, say, which nobody can look at beforehand
+            raise room.busy(f"a command of {argv[0]}", error.strerror) from error
+        raise
     try:
         async with asyncio.timeout(timeout_seconds):
             await command.ended.wait()

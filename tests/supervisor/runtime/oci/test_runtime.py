@@ -7,6 +7,7 @@ import gc
 import os
 import pathlib
 import signal
+import subprocess
 from collections.abc import Callable, Coroutine
 
 import pytest
@@ -214,6 +215,21 @@ async def test_a_command_needs_less_room_than_a_run_that_is_to_begin(monkeypatch
         await run(["true"], timeout_seconds=30)
 
 
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
+@in_a_loop
+async def test_a_command_for_which_there_is_no_process_has_not_begun_and_may_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """pids.max, say. Whoever takes any error for the command's own outcome would go on as if it had run."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with pytest.raises(Busy, match=os.strerror(number)):
+        await run(["true"], timeout_seconds=30)
+
+
 def children() -> str:
     return pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text()
 
@@ -229,11 +245,11 @@ async def test_a_command_that_cannot_be_watched_is_ended_and_closed_while_its_er
     gc.disable()  # garbage that closes what it holds would prove nothing
     try:
         for place in ("pidfd_open", "set_blocking"):
-            with monkeypatch.context() as patched, pytest.raises(OSError, match="Too many") as caught:
+            with monkeypatch.context() as patched, pytest.raises(Busy, match="Too many") as caught:
                 patched.setattr(os, place, refuse)
                 await run(["sleep", "1000"], timeout_seconds=30)
             assert sorted(os.listdir("/proc/self/fd")) == before, place
             assert not children(), place
-            assert caught.value.errno == errno.EMFILE
+            assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.errno == errno.EMFILE
     finally:
         gc.enable()
