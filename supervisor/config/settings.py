@@ -51,7 +51,9 @@ class Limits:
     reconcile_seconds: float = 30.0  # between two rounds
     restart_max_seconds: float = 60.0  # before a restart; the delay begins with 0.1 and doubles each time
     restart_reset_seconds: float = 10.0  # after a run of this length it begins anew
-    ring_flush_seconds: float = 0.005  # after a flush that takes longer, ends wait for the database; 0: they always do
+    ring_flush_seconds: float = (
+        0.005  # after a flush that takes longer, another thread writes ends; 0: they wait for the database
+    )
     scratch_mib: int = 512  # what one container may write on top of its image
     scratch_files: int = 262_144
     image_gib: int = 64  # unpacked size of one image

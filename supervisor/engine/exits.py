@@ -11,7 +11,8 @@
                                Exits._end_ready       all ordinary ends of this turn of the loop, together
     engine/node.py             Node.end_at_once       one step for each:
     model/lifecycle.py         step                   Ended: the Exit, its events, and what follows it
-    store/database.py          Store.write_ends       one block of them all in the ring (`store/ring.py`), flushed
+    store/database.py          Store.write_ends       one block of them all in the ring (`store/ring.py`), flushed;
+                               Store.write_ends_aside by another thread, while the disk is slow (`Node.end_aside`)
 
   every other end the long one:
     here                       Exits.end              ends what init left behind, awaits its execs' ends and its pod's,
@@ -86,6 +87,7 @@ class Exits:
         self._node = node
         self._second_witness = second_witness or SecondWitness()
         self._ready: list[tuple[RunKey, Report]] = []  # ordinary ends of this turn of the loop
+        self._is_ending = False  # somebody takes them from there
         self._held: dict[str, asyncio.Future[Report]] = {}  # by container
         self.seen = Histogram()  # from an end, as its witness dates it, until it is known here
         self.stored = Histogram()  # from then on until it is on the disk and shown
@@ -130,22 +132,30 @@ class Exits:
 
     def _end_at_once(self, key: RunKey, report: Report) -> None:
         self._node.pending.add(key)
-        if not self._ready:
-            self._node.spawn(self._end_ready())
         self._ready.append((key, report))
+        if not self._is_ending:
+            self._is_ending = True
+            self._node.spawn(self._end_ready())
 
     async def _end_ready(self) -> None:
-        ready, self._ready = self._ready, []
-        for first in range(0, len(ready), ENDS_TOGETHER):
-            some = ready[first : first + ENDS_TOGETHER]
-            endings = [each for key, report in some if (each := self._ordinary(key, report)) is not None]
-            if len(endings) < len(some) or not self._node.end_at_once(endings):
-                for key, report in some:
-                    self._end_soon(key, report)
-            else:
-                for key, _ in some:
-                    self._note_stored(key)
+        """End all that are ready, and those that become so while a slow disk takes the first."""
+        try:
+            while self._ready:
+                some, self._ready = self._ready[:ENDS_TOGETHER], self._ready[ENDS_TOGETHER:]
+                await self._end_together(some)
+        finally:
+            self._is_ending = False
         await self._node.go_on_after_ends()
+
+    async def _end_together(self, some: list[tuple[RunKey, Report]]) -> None:
+        found = [(key, report, self._ordinary(key, report)) for key, report in some]
+        endings = [ending for _, _, ending in found if ending is not None]
+        is_shown = bool(endings) and (self._node.end_at_once(endings) or await self._node.end_aside(endings))
+        for key, report, ending in found:
+            if is_shown and ending is not None:
+                self._note_stored(key)
+            else:
+                self._end_soon(key, report)
 
     def _ordinary(self, key: RunKey, report: Report) -> tuple[Container, lifecycle.Ended] | None:
         """The container and its end; None where that has become, or takes, more than an ordinary one."""

@@ -117,7 +117,9 @@ def _ring_step(before: Container, step: Step) -> tuple[Container, Container, Exi
 
 GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleaned
 ANSWER_SECONDS = 0.004  # after ends have been shown, until the rest of the work with them begins
-STORM_SECONDS = 0.25  # that it waits for others that end now, at most; shims wait for twice as long
+STORM_ENDS = 8  # so many of which the rest is not done are a storm
+STORM_LOOK_SECONDS = 0.05  # a storm is over when fewer than that have come in this time
+STORM_SECONDS = 2.0  # how long the rest waits at most; shims wait longer (`runplan.REST_MS`)
 END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
 
 
@@ -153,7 +155,10 @@ class Node:
         self._turns: dict[str, asyncio.Lock] = {}
         self._in_ring: dict[str, asyncio.Event] = {}  # ends that only the ring has, by container; set when stored
         self._after_ends: list[tuple[str, lifecycle.Effect]] = []
+        self._being_written = dict[str, asyncio.Event]()  # by container: its end is on its way into the ring
         self._ends_shown = 0  # before the database had them, so far
+        self._ends_gone_on = 0  # and with how many of them it has gone on
+        self._is_going_on = False
         self._is_take_over_queued = True  # of all of them, by the database
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.background = Background()
@@ -216,16 +221,44 @@ class Node:
     def is_in_a_step(self, container_id: str) -> bool:
         """Whether a step of the container is being stored, or waits for that."""
         turn = self._turns.get(container_id)
-        return container_id in self._in_ring or (turn is not None and turn.locked())
+        is_written = container_id in self._in_ring or container_id in self._being_written
+        return is_written or (turn is not None and turn.locked())
 
     def end_at_once(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> bool:
         """Put the ends of runs that are in no step on the disk by one write, and show them. Return False when the store
         cannot take them in this way now; then nothing has happened."""
-        moment = self.moment()
-        steps = [(container, lifecycle.step(container, ended, moment)) for container, ended in endings]
+        steps = self._ends_of(endings)
         numbered = self.store.write_ends([_ring_step(before, step) for before, step in steps])
         if numbered is None:
             return False
+        self._show_ends(steps, numbered)
+        return True
+
+    async def end_aside(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> bool:
+        """As `end_at_once`, but the loop goes on while the disk takes its time. These containers are in a step until
+        then."""
+        steps = self._ends_of(endings)
+        writing = self.store.write_ends_aside([_ring_step(before, step) for before, step in steps])
+        if writing is None:
+            return False
+        written = asyncio.Event()
+        self._being_written |= dict.fromkeys((before.id for before, _ in steps), written)
+        try:
+            numbered = await writing
+            if numbered is None:
+                return False
+            self._show_ends(steps, numbered)
+        finally:
+            for before, _ in steps:
+                del self._being_written[before.id]
+            written.set()
+        return True
+
+    def _ends_of(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> list[tuple[Container, lifecycle.Step]]:
+        moment = self.moment()
+        return [(container, lifecycle.step(container, ended, moment)) for container, ended in endings]
+
+    def _show_ends(self, steps: Sequence[tuple[Container, lifecycle.Step]], numbered: tuple[Event, ...]) -> None:
         self._ends_shown += len(steps)
         self._is_take_over_queued = False
         for before, step in steps:
@@ -235,20 +268,34 @@ class Node:
         for before, step in steps:
             self._show(before.id, step.container)
         self.events.publish(numbered)
-        return True
 
     async def go_on_after_ends(self) -> None:
         """Do what can wait until the clients have their answers. If it is broken off, the store has the ends stored
         when it closes, and the next daemon does the rest."""
-        loop = asyncio.get_running_loop()
-        end, shown = loop.time() + STORM_SECONDS, -1
-        while shown != self._ends_shown and loop.time() < end:  # in a storm all are shown before anything is cleaned up
-            shown = self._ends_shown
-            await asyncio.sleep(ANSWER_SECONDS)
+        if self._is_going_on:
+            return  # together with those that are waited for
+        self._is_going_on = True
+        try:
+            await self._until_storm_is_over()
+        finally:
+            self._is_going_on = False
+        self._ends_gone_on = self._ends_shown
         self._take_over_ends()
         effects, self._after_ends = self._after_ends, []
         for container_id, effect in effects:
             self._perform(container_id, effect)
+
+    async def _until_storm_is_over(self) -> None:
+        """Let the ends that come now be shown first: clean-ups, a runtime's delete each, would take the processors from
+        the shims that record ends and from exitd, which reports them."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + STORM_SECONDS
+        while loop.time() < until:
+            shown = self._ends_shown
+            is_storm = shown - self._ends_gone_on >= STORM_ENDS
+            await asyncio.sleep(STORM_LOOK_SECONDS if is_storm else ANSWER_SECONDS)
+            if self._ends_shown - shown < (STORM_ENDS if is_storm else 1):
+                return
 
     def _take_over_ends(self) -> None:
         """Have the database take over what only the ring has."""
@@ -267,6 +314,9 @@ class Node:
 
     async def _until_stored(self, container_id: str, *, patient: bool) -> None:
         """Wait for the container's last end to be in the database: nothing of it is stored before that."""
+        if (written := self._being_written.get(container_id)) is not None:
+            async with _soon(container_id, patient=patient):
+                await written.wait()
         stored = self._in_ring.get(container_id)
         if stored is not None:
             self._take_over_ends()

@@ -9,6 +9,7 @@ host loses power, is stored at the next start, before anything is read.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import re
 import sqlite3
@@ -85,6 +86,7 @@ class Store:
         with undone_on_failure(connection.close):
             self._ring_ends = ringends.opened(path, connection, slow_seconds)
         self._writer = Writer(path, connection, lock_seconds, room_bytes)
+        self._putting = threads.pool(1, "exitd-store-ring")
         self._void = list[range]()
         self._reader: sqlite3.Connection | None = None
         self._reading = threads.pool(1, "exitd-store-read")
@@ -176,15 +178,56 @@ class Store:
         """
         if not self._ring_ends.may_write(self._writer.flushing_seconds):
             return None
-        ends = [
-            (RingEnd(exit, changes(before, after), self._numbered(events)), after)
-            for before, after, exit, events in steps
-        ]
-        numbered = tuple(event for end, _ in ends for event in end.events)
+        ends, numbered = self._ring_ends_of(steps)
         if self._ring_ends.write(ends):
             return numbered
         self._note_void(numbered)  # after an error the block may be in the file all the same, with these numbers
         return None
+
+    def write_ends_aside(
+        self, steps: Sequence[tuple[Container, Container, Exit, tuple[Event, ...]]]
+    ) -> asyncio.Future[tuple[Event, ...] | None] | None:
+        """As `write_ends`, in another thread, which a slow disk may hold up. Return None where the ring cannot take
+        them now, and the future of what `write_ends` returns otherwise. There is one such write at a time."""
+        if not self._ring_ends.may_begin:
+            return None
+        ends, numbered = self._ring_ends_of(steps)
+        put = self._ring_ends.begin(ends)
+        if put is None:
+            self._note_void(numbered)
+            return None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Event, ...] | None] = loop.create_future()
+
+        def done(thread: "concurrent.futures.Future[float]") -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the next start finds the block
+                loop.call_soon_threadsafe(self._put, ends, numbered, thread.exception() or thread.result(), future)
+
+        self._putting.submit(put).add_done_callback(done)
+        return future
+
+    def _put(
+        self,
+        ends: Sequence[tuple[RingEnd, Container]],
+        numbered: tuple[Event, ...],
+        outcome: float | BaseException,
+        future: asyncio.Future[tuple[Event, ...] | None],
+    ) -> None:
+        is_written = self._ring_ends.finish(ends, outcome)
+        if not is_written:
+            self._note_void(numbered)
+        if not future.done():
+            future.set_result(numbered if is_written else None)
+
+    def _ring_ends_of(
+        self, steps: Sequence[tuple[Container, Container, Exit, tuple[Event, ...]]]
+    ) -> tuple[list[tuple[RingEnd, Container]], tuple[Event, ...]]:
+        """Return what the ring gets of each, with the container that it leaves; and all events, which have numbers."""
+        ends = [
+            (RingEnd(exit, changes(before, after), self._numbered(events)), after)
+            for before, after, exit, events in steps
+        ]
+        return ends, tuple(event for end, _ in ends for event in end.events)
 
     def take_over_ends(self) -> asyncio.Future[None]:
         """Have the database take over all ends that only the ring has. To be called again when it fails."""
@@ -408,12 +451,20 @@ class Store:
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._close_reader, limit_seconds)
+        await loop.run_in_executor(None, self._end_putting, limit_seconds)
         if self._ring_ends.unstored():
             self.take_over_ends()
         self._writer.stop()
         has_ended = await loop.run_in_executor(None, self._writer.wait_ended, limit_seconds)
         self._ring_ends.close()
         return has_ended
+
+    def _end_putting(self, limit_seconds: float) -> None:
+        """Wait for the block under way, whose ends are stored then as the others are."""
+        with contextlib.suppress(RuntimeError, TimeoutError):  # closed before; or the disk hangs
+            last = self._putting.submit(int)
+            self._putting.shutdown(wait=False)
+            last.result(limit_seconds)
 
     def _close_reader(self, limit_seconds: float) -> None:
         with contextlib.suppress(RuntimeError, TimeoutError):  # closed before; or the disk hangs, like the writer

@@ -63,8 +63,16 @@ def blocks(data: bytes, identity: bytes) -> list[Block]:
     return sorted(found, key=lambda block: block.number)
 
 
+@frozen
+class Placed:
+    """A block as it is in the file, and where in the file."""
+
+    data: bytes
+    offset: int
+
+
 class Ring:
-    """The open file. Belongs to one event loop, which a write blocks for the time of a flush."""
+    """The open file. Belongs to one event loop, which `write` blocks for the time of a flush."""
 
     def __init__(self, path: Path, identity: bytes) -> None:
         """Open the file, or make it, with all of its pages written. Raises OSError."""
@@ -91,19 +99,30 @@ class Ring:
 
     def write(self, number: int, payload: bytes) -> None:
         """Write the block; it is on the disk when this returns. Raises RingFull, or OSError, after which it may be."""
+        placed = self.place(number, payload)
+        self._write_began = time.perf_counter()
+        try:
+            self.seconds = self.put(placed)
+        finally:
+            self._write_began = 0.0
+
+    def place(self, number: int, payload: bytes) -> Placed:
+        """Give the block its pages, which no other gets until `free`. Raises RingFull."""
         data = encode(self._identity, number, payload)
         pages = len(data) // PAGE_BYTES
         page = self._place_for(pages)
-        self._write_began = begun = time.perf_counter()
-        try:
-            written = os.pwrite(self._fd, data, page * PAGE_BYTES)
-        finally:
-            self._write_began = 0.0
-        self.seconds = time.perf_counter() - begun
-        if written != len(data):
-            raise OSError(f"{written} of {len(data)} bytes written")
         self._used.append((number, page, pages))
         self._next_page = page + pages
+        return Placed(data, page * PAGE_BYTES)
+
+    def put(self, placed: Placed) -> float:
+        """Write a block where it was placed; it is on the disk when this returns. Return how many seconds that took.
+        May be called in another thread. Raises OSError, after which it may be on the disk."""
+        begun = time.perf_counter()
+        written = os.pwrite(self._fd, placed.data, placed.offset)
+        if written != len(placed.data):
+            raise OSError(f"{written} of {len(placed.data)} bytes written")
+        return time.perf_counter() - begun
 
     @property
     def writing_seconds(self) -> float:

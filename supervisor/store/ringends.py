@@ -10,6 +10,7 @@ reported from it, and its events' numbers are void. Every transaction after that
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -34,18 +35,20 @@ class RingEnds:
 
     def __init__(self, own: Ring | None, number: int, slow_seconds: Callable[[], float]) -> None:
         """`number`: of the newest block there has been. `slow_seconds`: after a flush that takes longer, and until a
-        quicker one, ends are left to the writer's thread, where a flush holds up nobody."""
+        quicker one, ends are written by another thread, where a flush holds up nobody; 0: the ring is not used."""
         self._ring = own
         self._slow_seconds = slow_seconds
         self._number = number
         self._ends: dict[RunKey, tuple[RingEnd, Container, int]] = {}  # with its block; oldest first
         self._is_slow = False
+        self._under_way = 0  # the number of the block that another thread writes; 0: there is none
         self.failed = 0  # the number of the block whose write failed; 0: none
         self.writes = Histogram()  # of blocks into the ring
 
     def may_write(self, flushing_seconds: float) -> bool:
         """`flushing_seconds`: how long the writer's thread has been flushing by now."""
-        return self._ring is not None and not self._is_slow and flushing_seconds < self._slow_seconds()
+        is_free = self._ring is not None and not self._under_way
+        return is_free and not self._is_slow and flushing_seconds < self._slow_seconds()
 
     def write(self, ends: Sequence[tuple[RingEnd, Container]]) -> bool:
         """Write ends, each with the container that it leaves, in one block. Return True when they are on the disk;
@@ -58,15 +61,50 @@ class RingEnds:
         except RingFull:
             return False
         except OSError as error:
-            log.error("the ring of ends is given up, the database stores them alone", why=error.strerror or str(error))
-            self.failed = self._number
+            self._give_up(self._number, error)
+            return False
+        self._written(self._number, ends, self._ring.seconds)
+        return True
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether `begin` may be called: there is a ring, which is to be used, and no block under way."""
+        return self._ring is not None and not self._under_way and self._slow_seconds() > 0
+
+    def begin(self, ends: Sequence[tuple[RingEnd, Container]]) -> Callable[[], float] | None:
+        """Begin to write ends in one block, however slow the disk is. Return what another thread is to call: it returns
+        the seconds that it took, or raises OSError. `finish` follows. Return None when the ring has no room."""
+        assert self._ring is not None and not self._under_way
+        self._number += 1
+        try:
+            placed = self._ring.place(self._number, ringcodec.encode(end for end, _ in ends))
+        except RingFull:
+            return None
+        self._under_way = self._number
+        return partial(self._ring.put, placed)
+
+    def finish(self, ends: Sequence[tuple[RingEnd, Container]], outcome: float | BaseException) -> bool:
+        """Note what came of the block under way: the seconds that it took, or the error. Return whether its ends are on
+        the disk."""
+        number, self._under_way = self._under_way, 0
+        if isinstance(outcome, BaseException):
+            self._give_up(number, outcome)
+            return False
+        self._written(number, ends, outcome)
+        return True
+
+    def _written(self, number: int, ends: Sequence[tuple[RingEnd, Container]], seconds: float) -> None:
+        self._is_slow = seconds > self._slow_seconds()
+        self.writes.observe(seconds)
+        self._ends.update((end.key, (end, after, number)) for end, after in ends)
+
+    def _give_up(self, number: int, error: BaseException) -> None:
+        why = error.strerror if isinstance(error, OSError) else None
+        log.error("the ring of ends is given up, the database stores them alone", why=why or str(error))
+        self.failed = number
+        if self._ring is not None:
             self._ring.close()
             self._ring = None
-            return False
-        self._is_slow = self._ring.seconds > self._slow_seconds()
-        self.writes.observe(self._ring.seconds)
-        self._ends.update((end.key, (end, after, self._number)) for end, after in ends)
-        return True
 
     @property
     def writing_seconds(self) -> float:
@@ -80,7 +118,7 @@ class RingEnds:
 
     def work(self) -> tuple[tuple[tuple[RingEnd, Container | None], ...], int]:
         """Return what `apply` has to store: every end that is not stored, since the mark covers all blocks below it."""
-        return tuple((end, after) for end, after, _ in self._ends.values()), self._number
+        return tuple((end, after) for end, after, _ in self._ends.values()), self._newest
 
     def stored(self, ends: Iterable[tuple[RingEnd, Container | None]]) -> None:
         """Note that the database has these."""
@@ -102,7 +140,12 @@ class RingEnds:
     def number(self) -> int:
         """The newest block of which, and before which, everything is in the database."""
         oldest = next(iter(self._ends.values()), None)
-        return self._number if oldest is None else oldest[2] - 1
+        return self._newest if oldest is None else oldest[2] - 1
+
+    @property
+    def _newest(self) -> int:
+        """The newest block whose ends are known here: one that is under way has a number, and may not be stored."""
+        return self._under_way - 1 if self._under_way else self._number
 
     @property
     def wants_flush(self) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +20,7 @@ from supervisor.model.values import (
     LIVE,
     Asked,
     Container,
+    Event,
     Exit,
     Exited,
     ExitStatus,
@@ -34,6 +36,7 @@ from supervisor.model.values import (
 from supervisor.store.database import Store, Transaction
 from tests.supervisor import happenings
 from tests.supervisor.fakes import LIMIT_SECONDS, World, in_loop, until, world
+from tests.supervisor.store.test_ringends import SlowDisk
 from tests.supervisor.stored import opened
 
 WEB = Spec(name="web")
@@ -93,6 +96,14 @@ async def short_way(store: Store, steps: list[tuple[Container, lifecycle.Step]])
     await store.take_over_ends()
 
 
+async def short_way_aside(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
+    """By another thread, as while the disk is slow."""
+    for some in together(steps):
+        writing = store.write_ends_aside(some)
+        assert writing is not None and await writing is not None
+    await store.take_over_ends()
+
+
 async def short_way_and_a_crash(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
     """Only the ring has them when the next store opens it."""
     put(store, steps)
@@ -100,10 +111,16 @@ async def short_way_and_a_crash(store: Store, steps: list[tuple[Container, lifec
 
 
 def put(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
+    for some in together(steps):
+        assert store.write_ends(some) is not None
+
+
+def together(
+    steps: list[tuple[Container, lifecycle.Step]],
+) -> Iterator[list[tuple[Container, Container, Exit, tuple[Event, ...]]]]:
     for first in range(0, len(steps), ENDS_TOGETHER):
         some = steps[first : first + ENDS_TOGETHER]
-        ends = [(before, step.container, step.exits[0], step.events) for before, step in some if step.container]
-        assert store.write_ends(ends) is not None
+        yield [(before, step.container, step.exits[0], step.events) for before, step in some if step.container]
 
 
 def test_what_is_stored_and_answered_is_the_same_byte_for_byte(tmp_path: Path) -> None:
@@ -121,15 +138,13 @@ def test_what_is_stored_and_answered_is_the_same_byte_for_byte(tmp_path: Path) -
             found = [await store.last_exit(before.id, before.run) for before, _ in steps]
             return [replies.exit_message(each).SerializeToString(deterministic=True) for each in found if each]
 
-    paths = [tmp_path / f"{way.__name__}.db" for way in (long_way, short_way, short_way_and_a_crash)]
-    answers = [
-        asyncio.run(store_by(way, path))
-        for way, path in zip((long_way, short_way, short_way_and_a_crash), paths, strict=True)
-    ]
-    long, short, crashed = (rows(path) for path in paths)
-    assert answers[0] == answers[1] and len(answers[0]) == len(steps)
-    assert short == long
-    assert answers[2] == answers[0][:800] and crashed["events"] == long["events"][: len(crashed["events"])]
+    ways = (long_way, short_way, short_way_aside, short_way_and_a_crash)
+    paths = [tmp_path / f"{way.__name__}.db" for way in ways]
+    answers = [asyncio.run(store_by(way, path)) for way, path in zip(ways, paths, strict=True)]
+    long, short, aside, crashed = (rows(path) for path in paths)
+    assert answers[0] == answers[1] == answers[2] and len(answers[0]) == len(steps)
+    assert short == aside == long
+    assert answers[3] == answers[0][:800] and crashed["events"] == long["events"][: len(crashed["events"])]
     ended = {id for id, *_ in crashed["exits"]}
     assert [row for row in crashed["containers"] if row[0] in ended] == [
         row for row in long["containers"] if row[0] in ended
@@ -201,15 +216,11 @@ def is_damaged(w: World, id: str) -> None:
     w.node.containers[id] = replace(w.node.containers[id], damaged="a field")
 
 
-def has_a_slow_disk(w: World, id: str) -> None:
-    w.store._ring_ends._is_slow = True
-
-
 def has_no_ring(w: World, id: str) -> None:
     w.store._ring_ends.close()
 
 
-OTHERS = (is_paused, is_a_member, has_an_exec, leaves_processes, is_damaged, has_a_slow_disk, has_no_ring)
+OTHERS = (is_paused, is_a_member, has_an_exec, leaves_processes, is_damaged, has_no_ring)
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -226,6 +237,54 @@ async def test_an_end_that_is_not_ordinary_takes_the_long_way(
             assert w.node.containers[id].phase in LIVE and w.node.pending == {RunKey(id, 1)}
         await until(lambda: w.node.containers[id].phase is Phase.EXITED)
         assert [exit.status for exit in await w.store.exits()] == [Exited(7)]
+
+
+@in_loop
+async def test_a_disk_that_is_slow_holds_up_nobody_but_who_waits_for_these_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop goes on; what ends meanwhile is one write after it; a step of a container waits for its end."""
+    writes: list[int] = []
+    async with world(tmp_path) as w:
+        ids = await asyncio.gather(*(w.running(Spec(name=f"c{n}", restart=restart.parse("always"))) for n in range(6)))
+        aside = w.store.write_ends_aside
+
+        def counted(steps: list[object]) -> object:
+            writes.append(len(steps))
+            return aside(steps)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(w.store, "write_ends_aside", counted)
+        w.store._ring_ends._is_slow = True
+        with SlowDisk(monkeypatch) as disk:
+            w.manager.ends(ids[0], status=Exited(1))
+            await until(lambda: writes == [1])
+            stop = asyncio.create_task(w.node.apply(ids[0], lifecycle.StopAsked(happenings.USER), patient=True))
+            for id in ids[1:]:
+                w.manager.ends(id, status=Exited(2))
+            await asyncio.sleep(0.05)
+            assert all(w.node.containers[id].phase is Phase.RUNNING for id in ids) and not stop.done()
+            disk.go()
+            await until(lambda: all(w.node.containers[id].phase is not Phase.RUNNING for id in ids))
+        await stop
+        assert writes in ([1], [1, 5])  # by then the disk is known to be quick again
+        found = {exit.key.container: exit.status for exit in await w.store.exits()}
+        assert found == {id: Exited(1 if id == ids[0] else 2) for id in ids}
+
+
+@in_loop
+async def test_an_end_that_a_slow_disk_refuses_takes_the_long_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path) as w:
+        id = await w.running(WEB)
+        w.store._ring_ends._is_slow = True
+        with SlowDisk(monkeypatch) as disk:
+            disk.error = OSError(errno.EIO, "no")
+            w.manager.ends(id, status=Exited(7))
+            disk.go()
+            await until(lambda: w.node.containers[id].phase is Phase.EXITED)
+        assert [exit.status for exit in await w.store.exits()] == [Exited(7)]
+        assert (await w.event_types()).count("exit") == 1
 
 
 @pytest.mark.parametrize("source", [each for each in Source if each is not Source.RECORD])

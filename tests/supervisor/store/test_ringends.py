@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from supervisor.model.errors import CannotStart, StoreFailed
 from supervisor.model.values import Container, Event, Exit, Exited, Phase, Signaled, Unknown
 from supervisor.store import ringends
 from supervisor.store.database import Keep, Store, Transaction
-from supervisor.store.ring import PAGES, Ring
+from supervisor.store.ring import PAGES, Placed, Ring
 from tests.supervisor.stored import all_exits, container, ended, event, opened
 
 PROJECT = Path(__file__).parents[3]
@@ -359,6 +360,110 @@ def test_a_slow_flush_leaves_the_ring_alone_until_a_quick_one(path: Path, monkey
             assert store.write_ends([end_of(ones[2])]) is None
             await store.commit(Transaction(events=(event("c1"),)))  # its flush is quick
             assert store.write_ends([end_of(ones[3])]) is not None
+
+    asyncio.run(main())
+
+
+class SlowDisk:
+    """Blocks on their way into the ring stand still inside the block."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._go, self._monkeypatch = threading.Event(), monkeypatch
+        self.error: OSError | None = None
+
+    def __enter__(self) -> "SlowDisk":
+        put = Ring.put
+
+        def slow(ring: Ring, placed: Placed) -> float:
+            assert self._go.wait(30)
+            if self.error is not None:
+                raise self.error
+            return put(ring, placed)
+
+        self._monkeypatch.setattr(Ring, "put", slow)
+        return self
+
+    def go(self) -> None:
+        self._go.set()
+
+    def __exit__(self, *_: object) -> None:
+        self.go()
+
+
+def test_a_block_that_another_thread_writes_is_alone_and_the_mark_stays_below_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            ones = [await run_of(store, f"c{number}") for number in range(3)]
+            assert store.write_ends([end_of(ones[0])]) is not None
+            with SlowDisk(monkeypatch) as disk:
+                writing = store.write_ends_aside([end_of(ones[1])])
+                assert writing is not None
+                assert store.write_ends_aside([end_of(ones[2])]) is None
+                assert store.write_ends([end_of(ones[2])]) is None
+                await store.take_over_ends()
+                assert [exit.key.container for exit in await all_exits(store)] == ["c0"]
+                with closing(sqlite3.connect(path)) as other:
+                    (mark,) = other.execute("SELECT value FROM meta WHERE key = ?", (ringends.MARK,)).fetchone()
+                assert int(mark) == store._ring_ends._under_way - 1
+                disk.go()
+                numbered = await writing
+            assert numbered is not None and [each.type for each in numbered] == ["oom", "exit"]
+            assert sorted(exit.key.container for exit in await all_exits(store)) == ["c0", "c1"]
+            assert store.write_ends([end_of(ones[2])]) is not None
+
+    asyncio.run(main())
+
+
+def test_a_block_that_another_thread_cannot_write_is_void_and_the_ring_is_given_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            one = await run_of(store, "c1")
+            with SlowDisk(monkeypatch) as disk:
+                disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+                writing = store.write_ends_aside([end_of(one)])
+                assert writing is not None
+                disk.go()
+                assert await writing is None
+            assert store.is_void(store.last_seq() + 1)
+            assert store.write_ends([end_of(one)]) is None and store.write_ends_aside([end_of(one)]) is None
+            assert await all_exits(store) == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_closing_stores_the_block_that_another_thread_writes(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_waited_for: bool
+) -> None:
+    """Also where nobody waits for it any more."""
+
+    async def main() -> None:
+        async with opened(path) as store:
+            one = await run_of(store, "c1")
+            with SlowDisk(monkeypatch) as disk:
+                writing = store.write_ends_aside([end_of(one)])
+                assert writing is not None
+                if not is_waited_for:
+                    writing.cancel()
+                asyncio.get_running_loop().call_later(0.05, disk.go)
+                assert await store.close()
+        async with opened(path) as store:
+            assert [exit.key.container for exit in await all_exits(store)] == ["c1"]
+            assert (await store.load())[0].phase is Phase.EXITED
+
+    asyncio.run(main())
+
+
+def test_a_ring_that_is_not_to_be_used_is_not_written_by_another_thread_either(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path, slow_seconds=lambda: 0.0) as store:
+            one = await run_of(store, "c1")
+            assert store.write_ends([end_of(one)]) is None
+            assert store.write_ends_aside([end_of(one)]) is None
 
     asyncio.run(main())
 
