@@ -97,9 +97,13 @@ class Ends:
         """Return how the task ended, with everything of it removed. An unknown task has an unknown end."""
         now_ns = self._node.clock.now_ns()
         self._drop_given_up(namespace, id, bundle, now_ns)  # not when a create that hangs is over
+        socket = await self._socket_of(bundle)  # `delete` may be killed, and containerd removes the bundle then
         await self._drop_linked(namespace, id, bundle, now_ns)
-        name = (namespace, id, "")
-        return await self._turns.run("", name, lambda: self._clean_up(namespace, id, bundle, self._node.clock.now_ns()))
+
+        async def clean_up() -> TaskLook:
+            return await self._clean_up(namespace, id, bundle, self._node.clock.now_ns(), socket)
+
+        return await self._turns.run("", (namespace, id, ""), clean_up)
 
     async def word_of(self, namespace: str, id: str) -> None:
         """Act on a note about such a task, if there is one. Call it in the task's turn."""

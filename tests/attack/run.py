@@ -71,10 +71,6 @@ class Result:
     interrupted: bool
 
 
-# Ends take the short way, by the ring, as long as a flush takes less than a second on a machine under attack.
-CONFIG = "[limits]\nring_flush_seconds = 1\n"
-
-
 @dataclass
 class Exitd:
     """The daemon under attack; started again whenever it is found dead."""
@@ -95,10 +91,7 @@ class Exitd:
 
     def begin(self) -> None:
         program = (sys.executable, "-m", "supervisor", "--root", str(self.root), "--state", str(self.state))
-        config = self.base / "config.toml"
-        if not config.exists():  # later there may be no room for it
-            config.write_text(CONFIG)
-        options = ("--log-format", "json", "--debug", "--reconcile-seconds", "1", "--config", str(config))
+        options = ("--log-format", "json", "--debug", "--reconcile-seconds", "1")
         words = ("sh", "-c", BEGIN, "sh", str(self.cgroup or ""), *program, *options)
         with (self.base / "log").open("ab") as log:
             # A session of its own: a ctrl-c on the terminal is for the rig.

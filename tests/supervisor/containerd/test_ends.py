@@ -114,6 +114,28 @@ async def test_the_socket_of_its_dead_relay_goes_with_a_task_that_containerd_giv
 
 
 @in_loop
+async def test_so_it_does_where_the_bundle_goes_while_the_tasks_turn_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`delete` was killed while it waited for exitd's answer, and containerd went on without it."""
+    path = stale_socket(tmp_path, monkeypatch)
+    async with world(tmp_path) as w:
+        await ended(w, tmp_path, "web")
+        (tmp_path / "b-web" / "address").write_text(f"unix://{path}")
+        service: Any = Service(w)
+        async with ends(w, service, tmp_path) as made:
+            go = asyncio.Event()
+            other = asyncio.create_task(made._turns.run("", ("default", "web", ""), go.wait))
+            cleaning = asyncio.create_task(made.clean_up("default", "web", str(tmp_path / "b-web")))
+            await asyncio.sleep(0.2)
+            shutil.rmtree(tmp_path / "b-web")
+            go.set()
+            await asyncio.gather(other, cleaning)
+            await w.node.background.settled()
+        assert not path.exists()
+
+
+@in_loop
 async def test_so_it_does_with_a_task_whose_bundle_has_gone_by_the_word_of_the_delete_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
