@@ -148,11 +148,18 @@ class Exits:
         await self._node.go_on_after_ends()
 
     async def _end_together(self, some: list[tuple[RunKey, Report]]) -> None:
-        found = [(key, report, self._ordinary(key, report)) for key, report in some]
-        endings = [ending for _, _, ending in found if ending is not None]
-        is_shown = bool(endings) and (self._node.end_at_once(endings) or await self._node.end_aside(endings))
-        for key, report, ending in found:
-            if is_shown and ending is not None:
+        ordinary, endings = list[tuple[RunKey, Report]](), list[tuple[Container, lifecycle.Ended]]()
+        for key, report in some:
+            if (ending := self._ordinary(key, report)) is None:
+                self._end_soon(key, report)
+            else:
+                ordinary.append((key, report))
+                endings.append(ending)
+        if not endings:
+            return
+        is_shown = self._node.end_at_once(endings) or await self._node.end_aside(endings)
+        for key, report in ordinary:
+            if is_shown:
                 self._note_stored(key)
             else:
                 self._end_soon(key, report)
