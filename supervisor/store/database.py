@@ -87,6 +87,7 @@ class Store:
             self._ring_ends = ringends.opened(path, connection, slow_seconds)
         self._writer = Writer(path, connection, lock_seconds, room_bytes)
         self._putting = threads.pool(1, "exitd-store-ring")
+        self._under_way: tuple[Event, ...] = ()  # events that another thread writes into the ring
         self._void = list[range]()
         self._reader: sqlite3.Connection | None = None
         self._reading = threads.pool(1, "exitd-store-read")
@@ -118,6 +119,11 @@ class Store:
     def is_void(self, seq: int) -> bool:
         """Return whether this number was given to an event that could not be stored. No other event gets it."""
         return any(seq in numbers for numbers in self._void)
+
+    def first_under_way(self) -> int | None:
+        """Return the number of the first event that another thread writes into the ring; None if there is none. Later
+        numbers may be stored before it."""
+        return self._under_way[0].seq if self._under_way else None
 
     async def commit(self, change: Transaction, *, patient: bool = False) -> tuple[Event, ...]:
         """Store the transaction. Return its events, numbered, once they are durable (except for `ahead`).
@@ -196,6 +202,7 @@ class Store:
         if put is None:
             self._note_void(numbered)
             return None
+        self._under_way = numbered
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[Event, ...] | None] = loop.create_future()
 
@@ -213,6 +220,7 @@ class Store:
         outcome: float | BaseException,
         future: asyncio.Future[tuple[Event, ...] | None],
     ) -> None:
+        self._under_way = ()
         is_written = self._ring_ends.finish(ends, outcome)
         if not is_written:
             self._note_void(numbered)
@@ -401,7 +409,8 @@ class Store:
     async def first_seq_since(self, time_ns: int) -> int | None:
         """Return the number of the first stored event that is not older than this wall time in ns; None if there is
         none."""
-        only_in_ring = [event.seq for event in self._events_only_in_ring() if event.time_ns >= time_ns]
+        early = (*self._events_only_in_ring(), *self._under_way)
+        only_in_ring = [event.seq for event in early if event.time_ns >= time_ns]
         found = await self._rows("SELECT seq FROM events WHERE time_ns >= ? ORDER BY seq LIMIT 1", time_ns)
         return min((*(int(seq) for (seq,) in found), *only_in_ring), default=None)
 

@@ -263,9 +263,10 @@ class EventLog:
 
     async def _fill(self) -> None:
         """Publish what is stored. Transactions are stored in their order: a number below a stored one that is not
-        stored itself never will be."""
-        stored = self._store.last_seq()
+        stored itself never will be, unless it is on its way into the ring of ends."""
+        stored, under_way = self._store.last_seq(), self._store.first_under_way()
         found = await self._store.events_after(self._last, BATCH)
+        found = [event for event in found if under_way is None or event.seq < under_way]
         if found and self._last < found[0].seq - 1 <= stored:
             self._last = found[0].seq - 1
         self.publish(found)

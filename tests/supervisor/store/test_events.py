@@ -10,7 +10,8 @@ from supervisor.model.errors import BadRequest, Compacted
 from supervisor.model.values import Event
 from supervisor.store.database import AlreadyStored, Keep, Store, Transaction
 from supervisor.store.events import Bookmark, EventLog, Item, Lost
-from tests.supervisor.stored import ended
+from tests.supervisor.store.test_ringends import SlowDisk, end_of
+from tests.supervisor.stored import container, ended
 
 FOREVER = Keep(events=10**9, events_age_ns=10**18, exits=10**9, exits_age_ns=10**18)
 ONLY_B = filters.parse(("id=b",), filters.EVENT_KEYS)
@@ -142,6 +143,30 @@ def test_an_event_whose_publisher_was_cancelled_is_read_from_the_store(path: Pat
             lost = await world.stored("a")
             later = await world.happens("b")
             assert await take(stream, 2) == [*lost, *later]
+
+    asyncio.run(main())
+
+
+def test_an_event_on_its_way_into_the_ring_is_waited_for_however_slow_the_disk_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later ones are in the database by then. Else nobody would get it."""
+
+    async def main() -> None:
+        async with opened(path, gap_seconds=0.01) as world:
+            stream = await world.log.subscribe()
+            with SlowDisk(monkeypatch) as disk:
+                writing = world.store.write_ends_aside([end_of(container("c1"))])
+                assert writing is not None
+                later = await world.happens("b")
+                await asyncio.sleep(0.1)
+                assert world.log.last_seq == 0
+                assert await world.store.first_seq_since(5) == 1  # the time of its end
+                disk.go()
+                numbered = await writing
+            assert numbered is not None
+            world.log.publish(numbered)
+            assert await take(stream, 3) == [*numbered, *later]
 
     asyncio.run(main())
 
