@@ -49,6 +49,7 @@ class Tasks(Participant):
     async def discarded(self, container_id: str) -> None:
         if (container := self._node.containers.get(container_id)) is not None:
             await making.unmount(container, self._asides)
+            await making.clear_away(container, self._asides)
         self._execs.forget(container_id)
 
 

@@ -13,7 +13,7 @@ from protos.containerd import task_pb2 as pb
 from shim import fields
 from shim.frozen import frozen
 from shim.patterns import LatePattern
-from supervisor.containerd import mounts, options, sandbox, stdio
+from supervisor.containerd import mounts, options, sandbox, sockets, stdio
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import STOPPED, TaskLook
 from supervisor.model import names
@@ -32,6 +32,7 @@ from supervisor.model.values import (
     Spec,
     fold,
 )
+from supervisor.monitor.epoll import open_process, read_ready
 from supervisor.monitor.rundir import path_of
 from supervisor.runtime.oci import cgroups, rootfs
 from supervisor.runtime.oci import spec as oci_spec
@@ -72,7 +73,11 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides)
     words = Stdio(request.stdin, request.stdout, request.stderr, request.terminal)
     streams = await settled(asides, words, caller.namespace, request.id, (asked.io_uid, asked.io_gid))
     root = mounts.read(request.rootfs)
-    called = await asides.bundles.run(f"reading {request.bundle}", lambda: _names(request.bundle), request.bundle)
+
+    def read() -> tuple[Names, str]:
+        return _names(request.bundle), sockets.of_bundle(request.bundle)
+
+    called, socket = await asides.bundles.run(f"reading {request.bundle}", read, request.bundle)
     return Spec(
         name=request.id,
         namespace=caller.namespace,
@@ -85,7 +90,7 @@ async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides)
         create_options=asked.create_words,
         runtime_root=_root_of(asked.root, caller.namespace),
         shim_cgroup=_cgroup_of(asked.shim_cgroup),
-        task=_task(request.bundle, root, words, caller),
+        task=_task(request.bundle, root, words, caller, socket),
         names=called,
     )
 
@@ -171,9 +176,36 @@ async def put_shims(container: Container, caller: Caller) -> None:
             raise ShimFailed(f"ShimCgroup {wanted}: process {process.pid}: {error.strerror}") from error
 
 
-def _task(bundle: str, root: tuple[RootMount, ...], words: Stdio, caller: Caller) -> Task:
+def _task(bundle: str, root: tuple[RootMount, ...], words: Stdio, caller: Caller, socket: str) -> Task:
     hello, score = caller.hello, oom_score_of(caller.by.pid or 0)
-    return Task(bundle, root, words, hello.relay, hello.address, caller.key, score, hello.courier)
+    return Task(bundle, root, words, hello.relay, hello.address, caller.key, score, hello.courier, socket)
+
+
+async def clear_away(container: Container, asides: Asides) -> None:
+    """Remove the socket of the task's relay, if that was killed: its bundle, which names the socket to others, may have
+    gone. A failure is logged."""
+    task = container.spec.task
+    if task is None or not task.socket or not task.courier or _lives(task.courier):
+        return
+    try:
+        await asides.bundles.run(f"removing {task.socket}", lambda: sockets.remove_stale(task.socket), task.socket)
+    except ExitdError as error:
+        log.warning("the socket of a dead relay is not removed", path=task.socket, why=str(error))
+
+
+def _lives(courier: str) -> bool:
+    """Return whether this process, PID/START, has not ended, as far as can be seen."""
+    pid, _, started = courier.partition("/")
+    try:
+        fd = open_process(int(pid), int(started))
+    except (OSError, ValueError):
+        return True
+    if fd is None:
+        return False
+    try:
+        return not read_ready(fd)
+    finally:
+        os.close(fd)
 
 
 def oom_score_of(relay: int) -> int:

@@ -41,6 +41,7 @@ class Task:
     create_key: str = ""
     oom_score_adj: int = 0  # of the relay process: init's value unless its configuration sets one
     courier: str = ""  # the process that sends its events to containerd, as PID/START; empty: exitd itself
+    socket: str = ""  # of that process, as the bundle names it: it is left behind where the process is killed
 
 
 @frozen
