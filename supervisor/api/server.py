@@ -95,7 +95,7 @@ class ApiServer:
         _check(path)
         try:
             await self._ttrpc.listen(where)
-            if not sockets.is_listened_at(path):  # whoever waits at the service manager's is answered all the same
+            if not sockets.is_listened_at(path):  # clients in the first one's queue are answered, too
                 log.warning("the service manager's socket has lost its path, another one is bound there", path=path)
                 await self._ttrpc.listen(path)
             sockets.admit_group(path)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Self
 
+from shim.undo import undone_on_failure
+
 JOIN_SECONDS = 2.0
 Handler = Callable[[int, FrameType | None], None]
 
@@ -33,10 +35,15 @@ class Signals:
 
     def __enter__(self) -> Self:
         self._read, self._write = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._write, False)
+        with undone_on_failure(self._close_pipe):
+            os.set_blocking(self._write, False)
+            self._thread.start()
         self._former = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._thread.start()
         return self
+
+    def _close_pipe(self) -> None:
+        os.close(self._write)
+        os.close(self._read)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

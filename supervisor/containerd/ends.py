@@ -126,7 +126,7 @@ class Ends:
         await self._drop_linked(namespace, id, bundle, before_ns)
         stale = sockets.of_text(socket) or await self._socket_of(bundle)
         if stale:  # `delete` removes it, unless it is killed
-            self._node.spawn(self._remove_stale(stale))
+            self._node.spawn(making.remove_socket(stale, self._asides))
         c = await self._known(namespace, id)
         if c is None or c.created_ns > before_ns or not await self._is_of(c, bundle):
             seen = await making.read_end(bundle, namespace, id, self._asides) if bundle else None
@@ -142,13 +142,6 @@ class Ends:
         """Raises TimedOut."""
         what = f"reading the address in {bundle}"
         return await self._asides.bundles.run(what, lambda: sockets.of_bundle(bundle), bundle)
-
-    async def _remove_stale(self, path: str) -> None:
-        """A failure is logged."""
-        try:
-            await self._asides.bundles.run(f"removing {path}", lambda: sockets.remove_stale(path), path)
-        except ExitdError as error:
-            log.warning("the socket of a dead relay is not removed", path=path, why=str(error))
 
     def _drop_given_up(self, namespace: str, id: str, bundle: str, before_ns: int) -> None:
         """Report it at once, and not only when the task has been found: its end may be in the log already."""

@@ -32,7 +32,7 @@ from supervisor.model.values import (
     Spec,
     fold,
 )
-from supervisor.monitor.epoll import open_process, read_ready
+from supervisor.monitor import procfs
 from supervisor.monitor.rundir import path_of
 from supervisor.runtime.oci import cgroups, rootfs
 from supervisor.runtime.oci import spec as oci_spec
@@ -183,29 +183,27 @@ def _task(bundle: str, root: tuple[RootMount, ...], words: Stdio, caller: Caller
 
 async def clear_away(container: Container, asides: Asides) -> None:
     """Remove the socket of the task's relay, if that was killed: its bundle, which names the socket to others, may have
-    gone. A failure is logged."""
+    gone."""
     task = container.spec.task
-    if task is None or not task.socket or not task.courier or _lives(task.courier):
-        return
+    if task is not None and task.socket and task.courier and not _lives(task.courier):
+        await remove_socket(task.socket, asides)
+
+
+async def remove_socket(path: str, asides: Asides) -> None:
+    """Remove the socket of a dead relay, unless a relay listens there. A failure is logged."""
     try:
-        await asides.bundles.run(f"removing {task.socket}", lambda: sockets.remove_stale(task.socket), task.socket)
+        await asides.bundles.run(f"removing {path}", lambda: sockets.remove_stale(path), path)
     except ExitdError as error:
-        log.warning("the socket of a dead relay is not removed", path=task.socket, why=str(error))
+        log.warning("the socket of a dead relay is not removed", path=path, why=str(error))
 
 
 def _lives(courier: str) -> bool:
     """Return whether this process, PID/START, has not ended, as far as can be seen."""
     pid, _, started = courier.partition("/")
     try:
-        fd = open_process(int(pid), int(started))
+        return not procfs.is_ending(Process(int(pid), int(started)))
     except (OSError, ValueError):
         return True
-    if fd is None:
-        return False
-    try:
-        return not read_ready(fd)
-    finally:
-        os.close(fd)
 
 
 def oom_score_of(relay: int) -> int:

@@ -87,7 +87,7 @@ class Exits:
         self._node = node
         self._second_witness = second_witness or SecondWitness()
         self._ready: list[tuple[RunKey, Report]] = []  # ordinary ends of this turn of the loop
-        self._is_ending = False  # somebody takes them from there
+        self._is_ending = False  # `_end_ready` takes them from there
         self._held: dict[str, asyncio.Future[Report]] = {}  # by container
         self.seen = Histogram()  # from an end, as its witness dates it, until it is known here
         self.stored = Histogram()  # from then on until it is on the disk and shown

@@ -86,8 +86,8 @@ class Store:
         with undone_on_failure(connection.close):
             self._ring_ends = ringends.opened(path, connection, slow_seconds)
         self._writer = Writer(path, connection, lock_seconds, room_bytes)
-        self._putting = threads.pool(1, "exitd-store-ring")
-        self._under_way: tuple[Event, ...] = ()  # events that another thread writes into the ring
+        self._ring_thread = threads.pool(1, "exitd-store-ring")
+        self._events_under_way: tuple[Event, ...] = ()  # events that another thread writes into the ring
         self._void = list[range]()
         self._reader: sqlite3.Connection | None = None
         self._reading = threads.pool(1, "exitd-store-read")
@@ -123,7 +123,7 @@ class Store:
     def first_under_way(self) -> int | None:
         """Return the number of the first event that another thread writes into the ring; None if there is none. Later
         numbers may be stored before it."""
-        return self._under_way[0].seq if self._under_way else None
+        return self._events_under_way[0].seq if self._events_under_way else None
 
     async def commit(self, change: Transaction, *, patient: bool = False) -> tuple[Event, ...]:
         """Store the transaction. Return its events, numbered, once they are durable (except for `ahead`).
@@ -202,25 +202,27 @@ class Store:
         if put is None:
             self._note_void(numbered)
             return None
-        self._under_way = numbered
+        self._events_under_way = numbered
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[Event, ...] | None] = loop.create_future()
 
         def done(thread: "concurrent.futures.Future[float]") -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the next start finds the block
-                loop.call_soon_threadsafe(self._put, ends, numbered, thread.exception() or thread.result(), future)
+                loop.call_soon_threadsafe(
+                    self._written_aside, ends, numbered, thread.exception() or thread.result(), future
+                )
 
-        self._putting.submit(put).add_done_callback(done)
+        self._ring_thread.submit(put).add_done_callback(done)
         return future
 
-    def _put(
+    def _written_aside(
         self,
         ends: Sequence[tuple[RingEnd, Container]],
         numbered: tuple[Event, ...],
         outcome: float | BaseException,
         future: asyncio.Future[tuple[Event, ...] | None],
     ) -> None:
-        self._under_way = ()
+        self._events_under_way = ()
         is_written = self._ring_ends.finish(ends, outcome)
         if not is_written:
             self._note_void(numbered)
@@ -409,7 +411,7 @@ class Store:
     async def first_seq_since(self, time_ns: int) -> int | None:
         """Return the number of the first stored event that is not older than this wall time in ns; None if there is
         none."""
-        early = (*self._events_only_in_ring(), *self._under_way)
+        early = (*self._events_only_in_ring(), *self._events_under_way)
         only_in_ring = [event.seq for event in early if event.time_ns >= time_ns]
         found = await self._rows("SELECT seq FROM events WHERE time_ns >= ? ORDER BY seq LIMIT 1", time_ns)
         return min((*(int(seq) for (seq,) in found), *only_in_ring), default=None)
@@ -460,7 +462,7 @@ class Store:
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._close_reader, limit_seconds)
-        await loop.run_in_executor(None, self._end_putting, limit_seconds)
+        await loop.run_in_executor(None, self._end_ring_thread, limit_seconds)
         if self._ring_ends.unstored():
             self.take_over_ends()
         self._writer.stop()
@@ -468,11 +470,11 @@ class Store:
         self._ring_ends.close()
         return has_ended
 
-    def _end_putting(self, limit_seconds: float) -> None:
+    def _end_ring_thread(self, limit_seconds: float) -> None:
         """Wait for the block under way, whose ends are stored then as the others are."""
         with contextlib.suppress(RuntimeError, TimeoutError):  # closed before; or the disk hangs
-            last = self._putting.submit(int)
-            self._putting.shutdown(wait=False)
+            last = self._ring_thread.submit(int)
+            self._ring_thread.shutdown(wait=False)
             last.result(limit_seconds)
 
     def _close_reader(self, limit_seconds: float) -> None:

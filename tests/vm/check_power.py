@@ -1,5 +1,6 @@
 """A restart of the daemon over containers that live, and a power cut: what was reported is still there."""
 
+from tests.vm.image import FILES
 from tests.vm.machine import Machine
 
 COUNT = 3
@@ -53,4 +54,4 @@ def check_what_was_told_from_the_ring_before_a_power_cut_is_there_after_it(machi
     machine.boot()
     lives(machine, "wait")
     assert lives(machine, "ledger") == before | told
-    machine.say("sh", "-c", f"rm {CONFIG} && systemctl restart exitd")
+    machine.say("sh", "-c", f"printf %s '{FILES[CONFIG[1:]]}' >{CONFIG} && systemctl restart exitd")

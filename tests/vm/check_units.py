@@ -84,7 +84,7 @@ def check_a_reload_takes_what_is_new_and_a_broken_file_changes_nothing(machine: 
         said = machine.say("journalctl", "--unit=exitd.service", "--output=cat", "--lines=50")
         assert "config.toml" in said, said
     finally:
-        machine.say("sh", "-c", f"cat >{config} && systemctl reload exitd <<'END'\n{before}END")
+        machine.say("sh", "-c", f"cat >{config} <<'END' && systemctl reload exitd\n{before}END")
 
 
 def check_the_journal_has_ends_with_fields_of_their_own(machine: Machine) -> None:

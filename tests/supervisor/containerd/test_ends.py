@@ -98,19 +98,26 @@ def stale_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory / "abc"
 
 
+@contextlib.asynccontextmanager
+async def ended_behind(path: Path, directory: Path) -> AsyncIterator[tuple[World, Any, Ends]]:
+    """A task `web` that has ended, and whose bundle names this socket."""
+    async with world(directory) as w:
+        await ended(w, directory, "web")
+        (directory / "b-web" / "address").write_text(f"unix://{path}")
+        service: Any = Service(w)
+        async with ends(w, service, directory) as made:
+            yield w, service, made
+
+
 @in_loop
 async def test_the_socket_of_its_dead_relay_goes_with_a_task_that_containerd_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = stale_socket(tmp_path, monkeypatch)
-    async with world(tmp_path) as w:
-        await ended(w, tmp_path, "web")
-        (tmp_path / "b-web" / "address").write_text(f"unix://{path}")
-        service: Any = Service(w)
-        async with ends(w, service, tmp_path) as made:
-            await made.clean_up("default", "web", str(tmp_path / "b-web"))
-            await w.node.background.settled()
-        assert service.removed == ["web"] and not path.exists()
+    async with ended_behind(path, tmp_path) as (w, service, made):
+        await made.clean_up("default", "web", str(tmp_path / "b-web"))
+        await w.node.background.settled()
+    assert service.removed == ["web"] and not path.exists()
 
 
 @in_loop
@@ -119,20 +126,16 @@ async def test_so_it_does_where_the_bundle_goes_while_the_tasks_turn_is_waited_f
 ) -> None:
     """`delete` was killed while it waited for exitd's answer, and containerd went on without it."""
     path = stale_socket(tmp_path, monkeypatch)
-    async with world(tmp_path) as w:
-        await ended(w, tmp_path, "web")
-        (tmp_path / "b-web" / "address").write_text(f"unix://{path}")
-        service: Any = Service(w)
-        async with ends(w, service, tmp_path) as made:
-            go = asyncio.Event()
-            other = asyncio.create_task(made._turns.run("", ("default", "web", ""), go.wait))
-            cleaning = asyncio.create_task(made.clean_up("default", "web", str(tmp_path / "b-web")))
-            await asyncio.sleep(0.2)
-            shutil.rmtree(tmp_path / "b-web")
-            go.set()
-            await asyncio.gather(other, cleaning)
-            await w.node.background.settled()
-        assert not path.exists()
+    async with ended_behind(path, tmp_path) as (w, _, made):
+        go = asyncio.Event()
+        other = asyncio.create_task(made._turns.run("", ("default", "web", ""), go.wait))
+        cleaning = asyncio.create_task(made.clean_up("default", "web", str(tmp_path / "b-web")))
+        await asyncio.sleep(0.2)
+        shutil.rmtree(tmp_path / "b-web")
+        go.set()
+        await asyncio.gather(other, cleaning)
+        await w.node.background.settled()
+    assert not path.exists()
 
 
 @in_loop
