@@ -5,6 +5,7 @@ A shim that only moves a foreign process's streams has nothing else to watch: `S
 
 import asyncio
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -79,6 +80,7 @@ class ShimWatch:
     init_parent: Process | None = None  # the shim that was seen to be it
     shim_is_unheld: bool = False  # it has begun, but there was no room yet to watch it
     shim_timer: asyncio.TimerHandle | None = None  # for the next try
+    others: set[int] = field(default_factory=set)  # pidfds of shims that another has replaced before they ended
     closed: bool = False
     shim_is_stuck: bool = False  # it has not reaped its zombie, and is not expected to
     shim_gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,11 +114,20 @@ class ShimWatch:
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
         """Watch the first shim, the same one found again, or a replacement. Takes ownership of `shim_fd`, its pidfd; if
-        that is -1, there was no room for one, and it is opened as soon as there is."""
+        that is -1, there was no room for one, and it is opened as soon as there is.
+
+        A shim that is watched already gives way: a keeper that dies while it answers has begun one of which exitd does
+        not know, and the one that exitd then begins finds the run's lock taken. It ends by itself, which is then not
+        the end of the run's shim."""
         if self.closed:  # a replacement that came after the end: the run's lock ends it
             if shim_fd >= 0:
                 os.close(shim_fd)
             return
+        if self.shim_timer is not None:
+            self.shim_timer.cancel()
+        if self.shim_fd >= 0:
+            self.others.add(self.shim_fd)
+            self.shim_fd = -1
         self.shim, self.shim_is_unheld, self.shim_is_stuck = shim, True, False
         self.shim_gone.clear()
         if shim_fd >= 0:
@@ -127,7 +138,7 @@ class ShimWatch:
     def _hold_shim(self, shim_fd: int) -> None:
         """A shim that has begun must be watched, so this is repeated until the kernel has room."""
         try:
-            self.senses.monitor.watch(shim_fd, epoll.PIDFD, self._shim_ready)
+            self.senses.monitor.watch(shim_fd, epoll.PIDFD, functools.partial(self._shim_ready, shim_fd))
         except OSError as error:
             os.close(shim_fd)
             log.warning("a shim cannot be watched yet", container=self.key.container, why=error.strerror)
@@ -177,13 +188,23 @@ class ShimWatch:
 
     def drop_shim(self) -> None:
         if self.shim_fd >= 0:
-            self.senses.monitor.unwatch(self.shim_fd)
-            os.close(self.shim_fd)
+            self._release(self.shim_fd)
             self.shim_fd = -1
         if self.shim_timer is not None:
             self.shim_timer.cancel()
         self.shim_is_unheld = False
         self.shim_gone.set()
+
+    def drop_others(self) -> None:
+        while self.others:
+            self._release(self.others.pop())
+
+    def _release(self, shim_fd: int) -> None:
+        """Reap the shim if it has ended and was the daemon's own child (there was no keeper)."""
+        self.senses.monitor.unwatch(shim_fd)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, shim_fd, os.WEXITED | os.WNOHANG)
+        os.close(shim_fd)
 
     def give_up(self) -> None:
         """No longer replace its shim."""
@@ -197,12 +218,13 @@ class ShimWatch:
         """Called when the shim has died."""
         raise NotImplementedError
 
-    def _shim_ready(self, _: int) -> None:
-        """Reap the shim if it was the daemon's own child (there was no keeper)."""
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, self.shim_fd, os.WEXITED | os.WNOHANG)
-        self.drop_shim()
-        self.shim_left()
+    def _shim_ready(self, shim_fd: int, _: int) -> None:
+        if shim_fd in self.others:
+            self.others.remove(shim_fd)
+            self._release(shim_fd)
+        else:
+            self.drop_shim()
+            self.shim_left()
 
 
 @mutable
@@ -366,6 +388,7 @@ class Watch(ShimWatch):
             self.senses.monitor.unwatch(self.directory.fifo_fd)
         self.output_read.set()
         self.drop_shim()
+        self.drop_others()
         self.drop_copies()
         if self.init_fd >= 0:
             os.close(self.init_fd)

@@ -87,6 +87,7 @@ class Pump(ShimWatch):
         """Repeatable."""
         self.closed = True
         self.drop_shim()
+        self.drop_others()
         self.drop_copies()
         self.over.set()
         self.directory.close()

@@ -491,6 +491,34 @@ def test_a_replacement_shim_that_comes_when_all_is_over_is_not_watched(tmp_path:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("how", ["ends first", "ends last", "outlives the watch"])
+def test_a_shim_gives_way_to_another_of_the_same_run_and_its_end_is_not_the_end_of_that_one(
+    tmp_path: Path, how: str
+) -> None:
+    """A keeper that dies while it answers has begun a shim of which exitd does not know; exitd begins a second one."""
+
+    async def main() -> None:
+        async with bench(tmp_path) as b:
+            with child() as first:
+                b.watch.watch_shim(name_of(first), os.pidfd_open(first.pid))
+                assert len(b.watch.others) == 1
+                b.shim_process.kill()
+                if how == "ends first":
+                    await until(lambda: not b.watch.others)
+                    with pytest.raises(ProcessLookupError):  # reaped
+                        native.process_stat(b.shim_process.pid)
+                    assert b.watch.shim == name_of(first)
+                    assert not b.watch.shim_gone.is_set()
+                    assert b.lost == []
+                if how != "outlives the watch":
+                    first.kill()
+                    await until(b.watch.shim_gone.is_set)
+                    await until(lambda: not b.watch.others)
+                    assert b.lost == [KEY]
+
+    asyncio.run(main())
+
+
 def test_memory_kills_that_can_never_be_counted_do_not_hold_up_an_end(tmp_path: Path) -> None:
     def unreadable(key: RunKey) -> int:
         raise OSError(errno.EIO, "Input/output error")
