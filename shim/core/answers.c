@@ -2,6 +2,7 @@
  * descriptor. On a full state directory `runtime exec` would begin the program, find no room for the pid, and kill it.
  * Nothing of it is on a disk: when this shim dies it is gone, and the runtime with it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,13 +36,19 @@ static bool is_short(int error)
 	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }
 
-/* Gives the file this path, in the runtime's command line and for its reader here. */
-static void put(struct shim *shim, const char **file, const char *path)
+static void name(const struct answers *a, int owner, char *pid_file, char *log)
+{
+	snprintf(pid_file, ANSWERS_PATH_SIZE, "/proc/%d/fd/%d/pid", owner, a->fd);
+	snprintf(log, ANSWERS_PATH_SIZE, "/proc/%d/fd/%d/log", owner, a->fd);
+}
+
+/* Gives the file two names: the runtime's in its command line, and ours. */
+static void put(struct shim *shim, const char **file, const char *its, const char *ours)
 {
 	for (const char **word = shim->plan.create; *word; word++)
 		if (!strcmp(*word, *file))
-			*word = path;
-	*file = path;
+			*word = its;
+	*file = ours;
 }
 
 /* Where the kernel has no such file system for us (before 5.2; without CAP_SYS_ADMIN; under seccomp) the files stay where
@@ -56,12 +63,22 @@ int answers_begin(struct shim *shim)
 	a->fd = make();
 	if (a->fd < 0)
 		return is_short(a->fd) ? a->fd : 0;
-	/* By way of /proc: the runtime has no descriptor of it, nor has what it begins. */
-	snprintf(a->pid_file, sizeof a->pid_file, "/proc/%d/fd/%d/pid", getpid(), a->fd);
-	snprintf(a->runtime_log, sizeof a->runtime_log, "/proc/%d/fd/%d/log", getpid(), a->fd);
-	put(shim, &shim->plan.pid_file, a->pid_file);
-	put(shim, &shim->plan.runtime_log, a->runtime_log);
+	name(a, getpid(), a->pid_file, a->runtime_log);
+	put(shim, &shim->plan.pid_file, a->its_pid_file, a->pid_file);
+	put(shim, &shim->plan.runtime_log, a->its_log, a->runtime_log);
 	return 0;
+}
+
+/* In the child of vfork that becomes the runtime: a descriptor of its own, and the files' names by way of that. The shim's
+ * are closed for a moment before the shim is dead, and its death kills the runtime; one that found no place for the pid in
+ * this moment would kill and reap the program that it has begun, and nobody else would ever have seen it. Runtimes keep
+ * what they have open from what they begin, but for what they preserve by number. */
+void answers_hand_over(struct answers *a)
+{
+	if (a->fd < 0)
+		return;
+	fcntl(a->fd, F_SETFD, 0);
+	name(a, getpid(), a->its_pid_file, a->its_log);
 }
 
 /* They have been read. */

@@ -40,7 +40,8 @@ static void unprotect(void)
 	close(fd);
 }
 
-/* In the child of vfork: only system calls, and nothing of the parent's memory is changed but *error. */
+/* In the child of vfork: only system calls, and nothing of the parent's memory is changed but *error and the runtime's names
+ * of its answers. */
 static void child(const struct command *c, int parent, volatile int *error)
 {
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -55,6 +56,8 @@ static void child(const struct command *c, int parent, volatile int *error)
 	/* The shim's own would be that of an exec: runc sets one for a container's first process alone (1.1.5). */
 	umask(0022);
 	unprotect();
+	if (c->answers)
+		answers_hand_over(c->answers);
 	if (null_fd < 0 || dup2(c->in_fd < 0 ? null_fd : c->in_fd, 0) < 0 || dup2(c->out_fd < 0 ? null_fd : c->out_fd, 1) < 0 ||
 	    dup2(c->err_fd < 0 ? null_fd : c->err_fd, 2) < 0)
 		*error = errno;

@@ -29,7 +29,7 @@ static int run_runtime(struct shim *shim)
 {
 	struct command command = { .argv = (char *const *)shim->plan.create, .out_fd = OUT_WRITE_FD,
 				   .err_fd = ERR_WRITE_FD, .in_fd = shim->streams.in_read_fd,
-				   .limit_ms = shim->plan.create_ms };
+				   .limit_ms = shim->plan.create_ms, .answers = &shim->answers };
 	int error = command_run(&command, shim->signal_fd, &shim->wait_status);
 
 	return error ? error : shim->wait_status ? -ECHILD : 0;

@@ -27,8 +27,10 @@ struct shim {
 	int signal_fd;
 	struct answers {
 		int fd;			/* -1: none */
-		char pid_file[ANSWERS_PATH_SIZE];
+		char pid_file[ANSWERS_PATH_SIZE];	/* as the shim names them */
 		char runtime_log[ANSWERS_PATH_SIZE];
+		char its_pid_file[ANSWERS_PATH_SIZE];	/* as the runtime does */
+		char its_log[ANSWERS_PATH_SIZE];
 	} answers;
 	int init_fd;		/* pidfd */
 	int init_pid;
@@ -90,6 +92,7 @@ struct command {
 	int out_fd;		/* -1: /dev/null */
 	int err_fd;
 	uint64_t limit_ms;
+	struct answers *answers;	/* NULL: none */
 };
 int command_run(const struct command *command, int signal_fd, int *wait_status);
 void command_signals(void);
@@ -102,6 +105,7 @@ void join_end(struct shim *shim);
 
 /* answers.c: the runtime's pid file and log, where no full state directory is in their way. */
 int answers_begin(struct shim *shim);
+void answers_hand_over(struct answers *answers);
 void answers_end(struct shim *shim);
 
 /* create.c: make the container and find its init. 0 or -errno. */

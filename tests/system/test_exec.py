@@ -48,6 +48,15 @@ def test_every_kind_of_end_is_reported_as_a_containers_is(client: Client, box: s
     assert client.inspect(box).phase == pb.PHASE_RUNNING
 
 
+def test_a_container_has_no_descriptor_but_its_streams(client: Client, box: str) -> None:
+    """Although its runtime has one of the shim's, for its answers."""
+    assert sorted(os.listdir(f"/proc/{client.inspect(box).init.pid}/fd")) == ["0", "1", "2"]
+    begin(client, box, "sleep", "999")
+    (running,) = client.inspect(box).execs
+    assert command_of(running.init.pid) == b"sleep\x00999\x00"
+    assert sorted(os.listdir(f"/proc/{running.init.pid}/fd")) == ["0", "1", "2"]
+
+
 def test_a_command_that_is_missing_or_cannot_be_executed_is_told_apart_by_a_look(client: Client, box: str) -> None:
     with pytest.raises(CommandNotFound):
         begin(client, box, "no-such-command")

@@ -39,6 +39,11 @@ runc "$@" || exit
 halt begun
 exit 0
 """
+# The shim dies, and the runtime goes on for a moment: it is killed only when the shim has closed all that it had open.
+OUTLIVES = """
+dies="kill -9 $PPID; while [ -e /proc/$PPID/fd/0 ]; do :; done"
+exec setpriv --pdeathsig clear sh -c "$dies; exec runc \\"\\$@\\"" runc "$@"
+"""
 CODE = 43
 
 
@@ -157,6 +162,21 @@ def test_whoever_is_killed_while_an_exec_is_made_its_end_is_reported_as_it_was()
         with boxed() as box:
             make_and_kill(box, case)
             judge(box, case)
+
+
+def test_a_program_that_began_while_its_shim_was_dying_is_no_failed_exec(tmp_path: pathlib.Path) -> None:
+    """Its runtime has a place for the pid that is its own. Without one it would kill and reap the program, unseen."""
+    (mount := tmp_path / "mnt").mkdir()
+    with daemon() as d, d.client() as client:
+        wrapper = Wrapper.make(d.base)
+        wrapper.on("exec", OUTLIVES)
+        mounts = [pb.Mount(source=str(mount), destination="/mnt")]
+        id = up(client, runtime=wrapper.name, mounts=mounts).id
+        made = client.exec(id, pb.ExecSpec(args=("sh", "-c", SCRIPT, "sh", "sleep 0.2", str(CODE))))
+        until(lambda: not client.inspect(id).execs, "the end")
+        (row,) = (row for row in ledger(client, id) if row.exec_id)
+        assert (row.exec_id, row.kind, row.code) == (made.id, "exited", CODE), row
+        assert len((mount / "truth").read_text().splitlines()) == 2
 
 
 def test_the_same_holds_in_the_hosts_pid_namespace() -> None:
