@@ -301,6 +301,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         task_execs = TaskExecs(node, services.execs, execs, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides)
         node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk)
+        tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
         await execs.load(settings.state)

@@ -18,19 +18,21 @@ Call = Callable[..., Any]
 
 
 class Stub:
-    """The client's end of a service: one attribute per method, callable with a request message.
+    """The client's end of a service: one attribute per method, callable with a request message, made when it is first
+    asked for: a command uses one or two.
 
     The channel may be of grpc or grpc.aio; the calls behave as that library's do.
     """
 
     def __init__(self, channel: "grpc.Channel | grpc.aio.Channel", service: ServiceDescriptor = EXITD) -> None:
-        self._calls: dict[str, Call] = {method.name: _call(channel, service, method) for method in service.methods}
+        self._channel, self._service = channel, service
 
     def __getattr__(self, name: str) -> Call:
-        try:
-            return self._calls[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        method = self._service.methods_by_name.get(name)
+        if method is None:
+            raise AttributeError(name)
+        call = self.__dict__[name] = _call(self._channel, self._service, method)
+        return call
 
 
 def _call(channel: "grpc.Channel | grpc.aio.Channel", service: ServiceDescriptor, method: MethodDescriptor) -> Call:

@@ -11,6 +11,7 @@ from supervisor.containerd.execs import TaskExecs
 from supervisor.containerd.holding import Held
 from supervisor.containerd.making import Asides
 from supervisor.containerd.publish import Publisher
+from supervisor.containerd.relays import Relays
 from supervisor.containerd.sandboxes import Sandboxes
 from supervisor.containerd.service import AdapterParts, SandboxPlace, TaskService
 from supervisor.engine.node import Node
@@ -30,6 +31,11 @@ class Tasks(Participant):
         self._asides = asides
         self._execs = execs
         self._held = Held(asides)
+        self._relays = Relays(node.spawn, state, asides)
+
+    def begin(self) -> None:
+        """Go on with what an earlier exitd has left undone. Called in the event loop."""
+        self._relays.begin()
 
     async def before_make(self, container_id: str) -> None:
         await making.mount(self._node.containers.known(container_id), self._asides)
@@ -49,7 +55,7 @@ class Tasks(Participant):
     async def discarded(self, container_id: str) -> None:
         if (container := self._node.containers.get(container_id)) is not None:
             await making.unmount(container, self._asides)
-            await making.clear_away(container, self._asides)
+            await self._relays.task_removed(container)
         self._execs.forget(container_id)
 
 

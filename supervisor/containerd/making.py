@@ -32,7 +32,6 @@ from supervisor.model.values import (
     Spec,
     fold,
 )
-from supervisor.monitor import procfs
 from supervisor.monitor.rundir import path_of
 from supervisor.runtime.oci import cgroups, rootfs
 from supervisor.runtime.oci import spec as oci_spec
@@ -181,29 +180,12 @@ def _task(bundle: str, root: tuple[RootMount, ...], words: Stdio, caller: Caller
     return Task(bundle, root, words, hello.relay, hello.address, caller.key, score, hello.courier, socket)
 
 
-async def clear_away(container: Container, asides: Asides) -> None:
-    """Remove the socket of the task's relay, if that was killed: its bundle, which names the socket to others, may have
-    gone."""
-    task = container.spec.task
-    if task is not None and task.socket and task.courier and not _lives(task.courier):
-        await remove_socket(task.socket, asides)
-
-
 async def remove_socket(path: str, asides: Asides) -> None:
     """Remove the socket of a dead relay, unless a relay listens there. A failure is logged."""
     try:
         await asides.bundles.run(f"removing {path}", lambda: sockets.remove_stale(path), path)
     except ExitdError as error:
         log.warning("the socket of a dead relay is not removed", path=path, why=str(error))
-
-
-def _lives(courier: str) -> bool:
-    """Return whether this process, PID/START, has not ended, as far as can be seen."""
-    pid, _, started = courier.partition("/")
-    try:
-        return not procfs.is_ending(Process(int(pid), int(started)))
-    except (OSError, ValueError):
-        return True
 
 
 def oom_score_of(relay: int) -> int:

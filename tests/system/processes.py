@@ -12,11 +12,20 @@ from tests.system.waits import before_the_end, wait_readable
 
 
 def commands() -> Iterator[tuple[int, bytes]]:
-    """pid and command line of every process."""
+    """pid and command line of every process, by as little as it takes: this is asked all the time."""
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError):
-                yield int(name), pathlib.Path(f"/proc/{name}/cmdline").read_bytes()
+            try:
+                fd = os.open(f"/proc/{name}/cmdline", os.O_RDONLY)
+            except OSError:
+                continue
+            try:
+                command = os.read(fd, 1 << 20)
+            except OSError:
+                continue
+            finally:
+                os.close(fd)
+            yield int(name), command
 
 
 def descriptors_of(pid: int) -> int:
@@ -136,13 +145,10 @@ def empty_cgroup(cgroup: str) -> None:
 
 def processes_of(state: pathlib.Path) -> list[str]:
     """Every process that has to do with a state directory: by its command line or its working directory."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
-        # Permission: sandboxed machines hide their own init.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            if str(state) in words or os.readlink(path / "cwd").startswith(str(state)):
-                found.append(f"{path.name}: {words}")
+    found, wanted = [], os.fsencode(state)
+    for pid, command in commands():
+        if wanted in command or cwd_of(pid).startswith(str(state)):
+            found.append(f"{pid}: {command.replace(bytes(1), b' ').decode('utf-8', 'replace')}")
     return found
 
 

@@ -2,12 +2,14 @@
 
 Its own, as after exec: pid, command line, standard streams and no other descriptor, directory, environment, threads and
 what gRPC starts; group, session and limits are the test's, and so is the end: a dead one is a zombie until it is asked
-for. Shared: the modules as they are when just imported, the hash seed, /proc/PID/environ, the memory not written since
-(its private memory means little), and its parent is the process that forks.
+for. Shared: the modules as they are when just imported, with all constructors compiled, the hash seed,
+/proc/PID/environ, the memory not written since (its private memory means little), and its parent is the process that
+forks.
 
 What is about a start itself, about memory, or goes through another program is tested on the program as it is installed.
 """
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -24,8 +26,10 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LARGEST = 1 << 17  # a request: command, environment, directory
@@ -214,12 +218,47 @@ def main(program: str) -> None:
     for late in LATE:
         importlib.import_module(late)
     loaded = importlib.import_module(entry)
+    _compile_constructors()
     gc.collect()
     gc.freeze()
     line = socket.socket(fileno=os.dup(0))
     assert len(os.listdir("/proc/self/task")) == 1, "a thread is not forked with the others"
     words = serve(line)
-    loaded.main(words)
+    _run_and_leave(loaded.main, words)
+
+
+def _compile_constructors() -> None:
+    """Those of exitd's values, which it compiles with the first of each (shim/frozen.py)."""
+    for module in [module for name, module in sys.modules.items() if name.startswith(("supervisor.", "shim."))]:
+        for each in [
+            each for each in vars(module).values() if isinstance(each, type) and "__values_of__" in vars(each)
+        ]:
+            assert each.__init__
+
+
+def _run_and_leave(run: Callable[[list[str]], object], words: list[str]) -> NoReturn:
+    """Ends as Python does, but for taking all modules and values down one after the other, which would copy the pages
+    that this process shares with the one that forks: a third of what it has used in its life."""
+    try:
+        run(words)
+        code: object = None
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import shutil
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +13,7 @@ from google.protobuf.any_pb2 import Any
 
 from protos.containerd import runc_pb2, runtimeoptions_pb2, types_pb2
 from protos.containerd import task_pb2 as pb
-from shim import fields, native
+from shim import fields
 from supervisor.containerd import making, mounts, sockets, stdio
 from supervisor.containerd.callers import Caller, Hello
 from supervisor.containerd.tasks import STOPPED, TaskLook
@@ -271,21 +269,11 @@ async def test_a_mount_that_hangs_is_given_up_by_its_name_and_undone_once_it_has
     assert [each for each in done if "/b/b/" in each] == ["mounted /b/b/rootfs", "unmounted /b/b/rootfs"]
 
 
-@pytest.mark.parametrize("is_dead", [True, False])
 @in_loop
-async def test_the_socket_of_a_killed_relay_goes_with_its_task_though_the_bundle_has_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dead: bool
-) -> None:
-    """`delete` was killed, too, and containerd has forgotten the task. A relay that lives removes its own."""
-    (directory := tmp_path / "s").mkdir()
-    monkeypatch.setattr(sockets, "SOCKETS", str(directory))
-    with socket.socket(socket.AF_UNIX) as relay:
-        relay.bind(str(directory / "abc"))
+async def test_a_task_remembers_the_socket_of_its_relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bundle, which names the socket to others, may have gone before the task."""
+    monkeypatch.setattr(sockets, "SOCKETS", str(tmp_path / "s"))
     (bundle := tmp_path / "b").mkdir()
-    (bundle / "address").write_text(f"unix://{directory}/abc")
-    started = native.process_stat(os.getpid())[2]
-    caller = replace(CALLER, hello=replace(CALLER.hello, courier=f"{os.getpid()}/{started + is_dead}"))
-    spec = await making.spec_of(pb.CreateTaskRequest(id="box", bundle=str(bundle)), caller, ASIDES)
-    shutil.rmtree(bundle)
-    await making.clear_away(Container("c1", spec, Phase.EXITED, 1, 1), ASIDES)
-    assert (directory / "abc").exists() is not is_dead
+    (bundle / "address").write_text(f"unix://{tmp_path}/s/abc")
+    spec = await making.spec_of(pb.CreateTaskRequest(id="box", bundle=str(bundle)), CALLER, ASIDES)
+    assert spec.task is not None and spec.task.socket == f"{tmp_path}/s/abc"
