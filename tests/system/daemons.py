@@ -1,7 +1,6 @@
 """A real exitd in directories of its own, and the count of everything it could leave behind."""
 
 import contextlib
-import glob
 import os
 import pathlib
 import shlex
@@ -195,10 +194,23 @@ def left(daemon: Daemon) -> Left:
 
 
 def cgroups() -> list[pathlib.Path]:
-    """Of every daemon: others' come and go meanwhile, which glob.glob does not mind and Path.glob does."""
-    words = ("exitd/*", "exitd/pod-*/*", "exitd.slice/exitd-*", "exitd.slice/exitd-*.slice/exitd-*.scope")
-    found = (path for word in words for top in ("", "*/") for path in glob.glob(f"/sys/fs/cgroup/{top}{word}"))
-    return [pathlib.Path(path) for path in found if os.path.isdir(path)]
+    """Of every container and pod of every daemon; others' come and go meanwhile."""
+    found: list[str] = []
+    for top in ("/sys/fs/cgroup", *_directories("/sys/fs/cgroup")):
+        for parent in ("exitd", "exitd.slice"):
+            for path in _directories(f"{top}/{parent}"):
+                is_pod = path.endswith(".slice") or os.path.basename(path).startswith("pod-")
+                found += [path, *(_directories(path) if is_pod else ())]
+    return [pathlib.Path(path) for path in found]
+
+
+def _directories(path: str) -> list[str]:
+    """None in one that is not there."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # it went meanwhile, or in the middle: ENODEV
+        return []
 
 
 def id_of(cgroup: pathlib.Path) -> str:

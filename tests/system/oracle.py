@@ -22,7 +22,7 @@ from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer
 from supervisor.model.values import NEVER_STARTED
 from supervisor.monitor import probe
-from tests.system.daemons import Daemon, daemon, spec, warm_up
+from tests.system.daemons import Daemon, cgroups, daemon, id_of, spec, warm_up
 from tests.system.lives import events, ledger
 from tests.system.processes import processes_of, zombies_of
 from tests.system.waits import LIMIT_SECONDS, until
@@ -245,12 +245,8 @@ def leaks(daemon: Daemon, client: Client) -> list[str]:
     found += [
         line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if f" {daemon.base}/" in line
     ]
-    for id in {event.id for event in events(client)}:
-        by_cgroupfs = (f"exitd/{id}", f"exitd/pod-{id}", f"exitd/pod-*/{id}")
-        by_systemd = (f"exitd.slice/exitd-{id}.*", f"exitd.slice/exitd-*.slice/exitd-{id}.scope")
-        for place in (*by_cgroupfs, *by_systemd):
-            found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/{place}")]
-            found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(place)]
+    ids = {event.id for event in events(client)}
+    found += [str(path) for path in cgroups() if id_of(path) in ids]
     found += [str(path) for path in (*(daemon.state / "c").glob("*"), *(daemon.root / "c").glob("*"))]
     found += [f"zombie {pid}" for pid in zombies_of({daemon.pid, daemon.keeper_pid()})]
     found += [f"exitd holds {link}" for link in _links(daemon.pid) if _is_of_a_run(link, str(daemon.state))]
@@ -277,10 +273,13 @@ def _is_of_a_run(link: str, state: str) -> bool:
 
 
 def _links(pid: int) -> Iterator[str]:
-    for entry in pathlib.Path(f"/proc/{pid}/fd").glob("*") if pid else ():
+    names = []
+    with contextlib.suppress(FileNotFoundError):
+        names = os.listdir(f"/proc/{pid}/fd") if pid else []
+    for name in names:
         with contextlib.suppress(FileNotFoundError):
-            if int(entry.name) > 2:
-                yield os.readlink(entry)
+            if int(name) > 2:
+                yield os.readlink(f"/proc/{pid}/fd/{name}")
 
 
 def fresh_name() -> str:
