@@ -41,6 +41,7 @@ class NativeContainers:
     def __init__(self, place: Place, watching: Watching, owner: Owner) -> None:
         self._place = place
         self._owner = owner
+        self._anothers: set[str] = set()  # cgroups with another exitd's mark, which they keep
         self._watching = watching
         self._preparing: dict[str, asyncio.Task[bundle.Bundle]] = {}
         self._unfiltered = Unfiltered(place.programs)
@@ -489,11 +490,18 @@ class NativeContainers:
     async def sweep_cgroups(self, known: Collection[str]) -> None:
         """End what runs in cgroups with this exitd's mark that belong to no container it knows, and to no run directory
         that may still be adopted or removed. Adopted containers have the cgroup that their bundle names."""
-        for path in await asyncio.to_thread(bundle.all_cgroups):
+        found = await asyncio.to_thread(bundle.all_cgroups)
+        self._anothers.intersection_update(found)
+        for path in found:
             id = bundle.id_of(path)
-            if id in known or self._is_used(path, known) or _is_there(f"{self._place.state}/c/{id}"):
+            if path in self._anothers or id in known:
                 continue
-            if any(self._owner.owns(each) for each in cgroups.existing(path)):
+            if self._is_used(path, known) or _is_there(f"{self._place.state}/c/{id}"):
+                continue
+            directories = cgroups.existing(path)
+            if any(self._owner.is_anothers(each) for each in directories):
+                self._anothers.add(path)
+            elif any(self._owner.owns(each) for each in directories):
                 log.warning("cgroup without a container, ending what runs in it", cgroup=path)
                 try:
                     await self._clear_cgroup(path)
