@@ -124,6 +124,8 @@ class NativeExecs:
         path = self.directory_of(e.key)
         async with self._watching.shims.locked(path):
             made, shim = rundir.named(path), rundir.lock_holder(path)
+            if made is None and shim is None:
+                rundir.give_up(path)
         if made is not None:
             return made
         if shim is None:  # it had not come as far as to sign its lock

@@ -16,7 +16,7 @@ from tests.system.execs import exec_directories, shims_of
 from tests.system.kill_matrix.table import Case, cases
 from tests.system.lives import events, ledger, up
 from tests.system.oracle import BY_KERNEL, SCRIPT
-from tests.system.processes import killed
+from tests.system.processes import killed, stopped
 from tests.system.runtimes import Wrapper
 from tests.system.waits import LIMIT_SECONDS, until
 
@@ -177,6 +177,24 @@ def test_a_program_that_began_while_its_shim_was_dying_is_no_failed_exec(tmp_pat
         (row,) = (row for row in ledger(client, id) if row.exec_id)
         assert (row.exec_id, row.kind, row.code) == (made.id, "exited", CODE), row
         assert len((mount / "truth").read_text().splitlines()) == 2
+
+
+def test_a_shim_that_a_slow_keeper_starts_when_its_exec_was_given_up_runs_nothing() -> None:
+    """exitd is killed while the keeper has its request, and the next one finds an exec without a shim."""
+    with boxed() as box, box.daemon.client() as client, ThreadPoolExecutor(1) as caller:
+        d = box.daemon
+        with stopped(d.keeper_pid()):
+            asked = caller.submit(client.exec, box.id, pb.ExecSpec(args=("sh", "-c", SCRIPT, "sh", ":", str(CODE))))
+            until(lambda: exec_directories(d), "the run directory")
+            for _ in range(5):  # turns of exitd's loop, in which it asks the keeper
+                client.version()
+            d.restart()
+            assert asked.exception(LIMIT_SECONDS)
+            with d.client() as later:
+                until(lambda: any(event.type == "failed" for event in events(later, box.id)), "it is not given up")
+        with d.client() as later:
+            until(lambda: not exec_directories(d) and not later.inspect(box.id).execs, "it is still there")
+            judge(box, Case("exitd", "before"))
 
 
 def test_the_same_holds_in_the_hosts_pid_namespace() -> None:
