@@ -26,7 +26,7 @@ enum {
 	JOIN_MAX = 4,		/* most namespaces that one container joins */
 	CGROUPS_MAX = 24,	/* most hierarchies that a container has a cgroup in */
 	BUFFER_MIN = 65536,	/* smallest buffer of a descriptor: one batch of output must fit */
-	REPORTED = 23,		/* SIGURG, which a shim of an older version ignores: clients have been told of the end */
+	REPORTED = 23,		/* SIGURG, which a shim of an older version ignores: clients have heard of the end */
 	NEVER_BEGAN = -1,	/* through the fifo, in the place of a number: the program was never executed */
 };
 
@@ -86,7 +86,7 @@ struct plan {
 	uint64_t create_ms;
 	uint64_t remove_ms;
 	uint64_t drain_ms;
-	uint64_t rest_ms;		/* between the report and remove, at most: who waits is being told */
+	uint64_t rest_ms;		/* between the report and remove, at most: who waits hears of it just now */
 	uint64_t report_last;		/* 1: the fifo is written when nothing is left to do, not when init ends */
 	uint64_t tty;			/* 1: the output comes from a terminal's master, and the input goes there */
 	uint64_t rows;			/* its first size, 0 for none */

@@ -19,7 +19,7 @@ static void look_at_end(struct logfile *log)
 	log->torn = end > 0 && pread(log->fd, &last, 1, end - 1) == 1 && last != '\n';
 }
 
-/* Only with the container made and told: making a file may take the time of a disk. 0 or -errno. */
+/* Only when the container is made and reported: making a file may take the time of a disk. 0 or -errno. */
 int logfile_open(struct logfile *log)
 {
 	if (log->fd >= 0 || !*log->path)

@@ -36,7 +36,7 @@ static void on_signal(struct shim *shim, int which, short events)
 	reap_children(shim);
 }
 
-/* Its own init a shim reaps; a replacement is told by the pidfd, which works for anybody. */
+/* Its own init a shim reaps; a replacement learns it from the pidfd, which works for anybody. */
 static void on_init(struct shim *shim, int which, short events)
 {
 	(void)which, (void)events;

@@ -22,7 +22,7 @@ static void run(struct shim *shim, const char **argv)
 	reap_children(shim);
 }
 
-/* The runtime's delete would take the processors from clients that are being told of the end, and from the daemon that
+/* The runtime's delete would take the processors from clients that hear of the end just now, and from the daemon that
  * tells them: the daemon says when that is done. Without it, rest_ms. */
 static void wait_until_reported(struct shim *shim)
 {
@@ -108,7 +108,7 @@ static int first_life(struct shim *shim)
 }
 
 /* init is the keeper's child now, its end the keeper's to tell; what is left to do is its output. The same where init is
- * another's: its end is then told over the control socket. */
+ * another's: its end is then reported over the control socket. */
 static int second_life(struct shim *shim)
 {
 	int error;

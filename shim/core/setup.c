@@ -157,7 +157,7 @@ static int clear_slots(struct shim *shim)
 	return 0;
 }
 
-/* The slots of namespaces, which the plan has told from free ones. */
+/* The slots of namespaces, which the plan distinguishes from free ones. */
 static int join_or_output(struct shim *shim)
 {
 	isulad_slots(shim);

@@ -35,9 +35,9 @@ struct shim {
 	int init_fd;		/* pidfd */
 	int init_pid;
 	int ended;		/* init is dead; if it was ours, its record is written and it is reaped */
-	int is_reported;	/* exitd has told its clients of init's end */
+	int is_reported;	/* exitd has reported init's end to its clients */
 	int unsafe;		/* the record could not be written: nothing more is reaped */
-	int code;		/* what the fifo is told */
+	int code;		/* what goes into the fifo */
 	const char *stage;	/* the step that is being done: where it fails, `failed` names it */
 	int wait_status;	/* of the runtime's create; 0: it has ended well, or not at all */
 	int named_pid;		/* init's, by the runtime's word or the kernel's, until `init_fd` holds it */
@@ -60,7 +60,7 @@ struct shim {
 		int64_t since_ns;	/* CLOCK_MONOTONIC of the first of them */
 	} heir;
 	struct isulad {			/* -1: none */
-		int out_fd;		/* where a command's code is told, and why nothing was made */
+		int out_fd;		/* where a command's code goes, and why nothing was made */
 		int err_fd;
 		int attach_fd;
 		int resize_fd;

@@ -105,7 +105,7 @@ void streams_end_source(struct shim *shim, struct source *source)
 	source->fd = -1;
 }
 
-/* With the container made and told. */
+/* When the container is made and reported. */
 void streams_begin(struct shim *shim)
 {
 	struct streams *s = &shim->streams;

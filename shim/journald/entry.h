@@ -13,7 +13,7 @@ enum {
 
 struct labels {
 	const char *identifier;
-	const char *id;		/* "": not known, and not told; the name likewise */
+	const char *id;		/* "": not known, and left out; the name likewise */
 	const char *name;
 };
 

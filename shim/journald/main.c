@@ -2,7 +2,7 @@
  * stdout at descriptor 3, its stderr at 4, and 5 to be closed when everything is ready. CONTAINER_ID, CONTAINER_NAME
  * and CONTAINER_TAG (what stands for the name in front of a line) are in the environment. Ends when both streams do.
  *
- * A journal that is missing or takes nothing costs messages, never the container: how many, stderr is told at the end.
+ * A journal that is missing or takes nothing costs messages, never the container: their number goes to stderr at the end.
  *
  * Exit status: 0 done, 1 messages were lost, 3 bad call. */
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* exitd-pause: the first process of a pod, which holds its namespaces by being there. Reaps what others leave to it,
  * and waits. It is all that its root file system needs to hold.
  *
- * Exit status: 0 told to end by SIGTERM or SIGINT, 3 bad call. */
+ * Exit status: 0 ended by SIGTERM or SIGINT, 3 bad call. */
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 
 static void say(const char *text)
 {
-	/* For people only: nobody who waits for this program is told anything by it. */
+	/* For people only: who waits for this program learns nothing from it. */
 	if (write(STDERR_FILENO, text, strlen(text)) < 0)
 		return;
 }

@@ -8,16 +8,16 @@
 
 #define OURS UINT64_MAX
 
-static void over(struct courier *c, uint64_t told, const char *answer, size_t size)
+static void over(struct courier *c, uint64_t taken, const char *answer, size_t size)
 {
-	if (told == c->number && c->witness)
+	if (taken == c->number && c->witness)
 		news_taken(c->witness, &c->news);
-	if (told == c->number)
+	if (taken == c->number)
 		c->bring_ms = 0;
 	if (c->number != OURS) {
 		memcpy(c->answer, answer, size);
 		c->answer_size = size;
-		c->told = told;
+		c->taken = taken;
 		c->over = c->number;
 	}
 	c->number = 0;
@@ -30,7 +30,7 @@ static void fail(struct courier *c, int code, const char *why)
 	char data[128];
 	int size = response_error(data, sizeof data, code, why);
 
-	over(c, c->told, data, size > 0 ? (size_t)size : 0);
+	over(c, c->taken, data, size > 0 ? (size_t)size : 0);
 }
 
 static void tell(struct session *s, uint64_t number, const char *answer, size_t size)
@@ -89,9 +89,9 @@ void courier_offer(struct courier *c, struct session *s, const struct reader *in
 		return;
 	if (c->number && c->number != number)
 		return refuse(s, number, "another event is on its way");
-	if (!c->number && c->told != number && is_old(c, in))
-		c->told = number;
-	else if (!c->number && c->told != number &&
+	if (!c->number && c->taken != number && is_old(c, in))
+		c->taken = number;
+	else if (!c->number && c->taken != number &&
 		 take(c, number, in->data + EVENT_HEAD, in->length - EVENT_HEAD))
 		return refuse(s, number, "no memory");
 	s->event = number;
@@ -118,7 +118,7 @@ void courier_report(const struct courier *c, struct session *s)
 {
 	if (!s->event || s->event == c->number || !s->is_up)
 		return;
-	if (s->event == c->told)
+	if (s->event == c->taken)
 		tell(s, s->event, "", 0);
 	else if (s->event == c->over)
 		tell(s, s->event, c->answer, c->answer_size);
@@ -157,7 +157,7 @@ static void response(struct courier *c, const struct reader *in)
 	if (!code)
 		over(c, c->number, "", 0);
 	else if (code > 0 && in->length <= ANSWER_MAX)
-		over(c, c->told, in->data, in->length);
+		over(c, c->taken, in->data, in->length);
 	else
 		fail(c, code > 0 ? code : CODE_UNAVAILABLE, "containerd's answer cannot be read");
 }

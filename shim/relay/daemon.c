@@ -1,4 +1,4 @@
-/* The relay itself: one loop over containerd's connections and exitd's, until it is told to leave. */
+/* The relay itself: one loop over containerd's connections and exitd's, until it is to leave. */
 #include <errno.h>
 #ifdef __GLIBC__
 #include <malloc.h>

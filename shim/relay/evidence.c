@@ -1,4 +1,4 @@
-/* What an exit record says (core/record.c wrote it), as far as containerd is to be told. */
+/* What an exit record says (core/record.c wrote it), as far as it is reported to containerd. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -69,7 +69,7 @@ static struct task *oldest(const struct witness *w, struct text id)
 	struct task *found = NULL;
 
 	for (struct task *t = w->first; t; t = t->next)
-		if (!t->exec.size && same(t->id, id) && !(t->told & NEWS_DELETE))
+		if (!t->exec.size && same(t->id, id) && !(t->taken & NEWS_DELETE))
 			found = t;
 	return found;
 }
@@ -77,7 +77,7 @@ static struct task *oldest(const struct witness *w, struct text id)
 /* Its name is another's now. */
 static void give_up(struct task *t)
 {
-	t->told |= NEWS_DELETE;
+	t->taken |= NEWS_DELETE;
 	t->brought = 0;
 }
 
@@ -108,13 +108,13 @@ static int next_of(const struct task *t)
 {
 	if (t->exec.size || (t->stage != TASK_ENDED && !t->is_deleted)) /* of execs exitd brings all */
 		return 0;
-	if (!(t->told & NEWS_START))	/* exitd has more to tell first */
+	if (!(t->taken & NEWS_START))	/* exitd has more to report first */
 		return 0;
-	if (t->seen.oom_kills > 0 && !(t->told & (NEWS_OOM | NEWS_EXIT)))
+	if (t->seen.oom_kills > 0 && !(t->taken & (NEWS_OOM | NEWS_EXIT)))
 		return NEWS_OOM;
-	if (!(t->told & NEWS_EXIT))
+	if (!(t->taken & NEWS_EXIT))
 		return NEWS_EXIT;
-	return t->is_deleted && !(t->told & NEWS_DELETE) ? NEWS_DELETE : 0;
+	return t->is_deleted && !(t->taken & NEWS_DELETE) ? NEWS_DELETE : 0;
 }
 
 static void put_inside(struct writer *out, int number, const struct writer *in)
@@ -189,7 +189,7 @@ void news_taken(struct witness *w, const struct news *note)
 	for (struct task *t = w->first; t; t = t->next) {
 		if (t->number != note->task)
 			continue;
-		t->told |= note->what;
+		t->taken |= note->what;
 		t->brought |= note->is_ours ? note->what : 0;
 	}
 }
@@ -200,7 +200,7 @@ static bool keeps(const struct task *t, int *kept)
 {
 	if (next_of(t))
 		return true;
-	return t->brought && (!(t->told & NEWS_DELETE) || t->brought & NEWS_DELETE) && ++*kept <= KEPT_MAX;
+	return t->brought && (!(t->taken & NEWS_DELETE) || t->brought & NEWS_DELETE) && ++*kept <= KEPT_MAX;
 }
 
 /* Frees the tasks that are gone and of no more use, once nobody watches them (`init_fd` is -1). */

@@ -120,7 +120,7 @@ int place_dial_exitd(const char *state)
 }
 
 /* Whether somebody listens there, or may: a full queue is somebody's, and want of descriptors or memory says nothing.
- * `is_promised`: he is told that containerd will come. */
+ * `is_promised`: he learns that containerd will come. */
 bool place_is_served(const char *path, int is_promised)
 {
 	int fd = place_dial(path), is_told = 1;

@@ -26,7 +26,7 @@ enum {
 	FRAME_EXEC = 0x87,		/* exitd -> relay: an exec has begun: its process, and where its record will be */
 	EXEC_MAX = 8192,		/* bytes of that; of a longer one only exitd knows the end */
 	EVENT_HEAD = 8,			/* the number, big-endian */
-	ANSWER_MAX = 256,		/* of containerd's refusals; a longer one is told by its code alone */
+	ANSWER_MAX = 256,		/* of containerd's refusals; of a longer one only the code is passed on */
 	CONNECT_MS = 5000,		/* containerd takes the courier's connection by then ... */
 	ANSWER_MS = 10000,		/* ... and answers by then */
 	REPLY_KEEP = 0x80,		/* exitd -> relay: a DONE is wanted */
@@ -201,9 +201,9 @@ struct task {
 	int64_t due_ms;			/* when the record, or the note of exitd's, is looked for */
 	struct seen seen;
 	uint64_t number;
-	int told;			/* NEWS_... that containerd has taken, through this relay */
+	int taken;			/* NEWS_... that containerd has taken, through this relay */
 	int brought;			/* ... of them what the relay brought by itself */
-	int is_reported;		/* exitd was silent about this end, and the relay has told it */
+	int is_reported;		/* exitd was silent about this end, and the relay has reported it */
 	int is_wanted;			/* a Delete waits for the relay: exitd is to be left word */
 	int is_noted;			/* ... it has been */
 	int is_deleted;			/* ... and the relay has answered */
@@ -303,7 +303,7 @@ struct courier {
 	struct news news;		/* what is on its way, for the witness */
 	int64_t bring_ms;		/* when the next event of the relay's own may be tried; 0: at once */
 	uint64_t number;		/* on its way; 0: nothing is; UINT64_MAX: one of the relay's own */
-	uint64_t told;			/* the last that containerd has taken */
+	uint64_t taken;			/* the last that containerd has taken */
 	uint64_t over;			/* the last that was on its way, with its answer */
 	char answer[256];
 	size_t answer_size;

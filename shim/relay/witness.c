@@ -169,7 +169,7 @@ void witness_watched(struct witness *w, struct task *t, int pid, uint64_t starte
 	go_to(w, t, TASK_WATCHED);
 }
 
-/* init has ended. Its record is looked for a moment later: in the rule exitd has told the end by then, and whoever reads
+/* init has ended. Its record is looked for a moment later: as a rule exitd has reported it by then, and whoever reads
  * the output has READ_MS for the rest of it before a Wait is answered. */
 void witness_dead(struct witness *w, struct task *t, int64_t now_ms)
 {
@@ -293,7 +293,7 @@ static int may_delete(struct task *t)
 {
 	if (t->exec.size)
 		return 1;
-	t->is_wanted |= t->is_sandbox || t->told & NEWS_EXIT;
+	t->is_wanted |= t->is_sandbox || t->taken & NEWS_EXIT;
 	return t->is_wanted && t->is_noted;
 }
 
@@ -326,7 +326,7 @@ int witness_answer(struct task *t, const struct request *r, char **out)
 	return size || r->kind == CALL_KILL ? size : -ENOENT;
 }
 
-/* exitd has started it, halted it, let it go on, or has told its end: who has heard of that is not told that it runs. */
+/* exitd has started it, halted it, let it go on, or has reported its end: who knows of that does not hear that it runs. */
 void witness_turned(struct witness *w, const struct request *r)
 {
 	struct task *t = witness_named(w, r->payload);

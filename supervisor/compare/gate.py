@@ -1,4 +1,4 @@
-"""Containers that end when they are told to, with a code that nobody would make up."""
+"""Containers that end when they are asked to, with a code that nobody would make up."""
 
 import itertools
 import os

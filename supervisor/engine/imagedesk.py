@@ -125,7 +125,7 @@ class ImageDesk(Participant):
         return await self._in(self._removals, lambda: self._images.remove(word))
 
     def stop(self) -> None:
-        """Break off loads and pulls under way. Whoever waits for them is told why; nothing of them is listed."""
+        """Break off loads and pulls under way. Whoever waits for them learns why; nothing of them is listed."""
         self._images.stop()
 
     async def close(self) -> None:

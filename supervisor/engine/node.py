@@ -443,7 +443,7 @@ class Node:
         await insist(lambda: self.others.discarded(container_id), "what others held of it", container_id)
 
     async def surely(self, container_id: str, happening: Happening) -> bool:
-        """Try a step that no caller can repeat until it is stored; nobody is told before. Return False if it was
+        """Try a step that no caller can repeat until it is stored; nobody hears of it before. Return False if it was
         refused."""
         try:
             await self.storing.surely(container_id, lambda: self.apply(container_id, happening, patient=True))

@@ -1,5 +1,5 @@
 /* containerd and exitd say anything in any order, connections come and go: what is given to containerd is whole replies,
- * what is told to exitd begins with a hello and is whole frames, what the courier brings is whole requests, one at a
+ * what exitd gets begins with a hello and is whole frames, what the courier brings is whole requests, one at a
  * time, and nothing grows beyond its bound. */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ struct play {
 	struct courier courier;
 	struct witness witness;
 	struct reader given;
-	struct reader told;
+	struct reader heard;
 	struct reader brought;
 	int64_t now_ms;
 	int greeted;
@@ -30,9 +30,9 @@ static void take(struct play *p, struct buffer *out, struct reader *in, size_t m
 			continue;
 		if (in->flags || in->length > FRAME_MAX || (in == &p->given && in->type != FRAME_RESPONSE) ||
 		    (in == &p->brought && in->type != FRAME_REQUEST) ||
-		    (in == &p->told && (in->type == FRAME_HELLO) == p->greeted))
+		    (in == &p->heard && (in->type == FRAME_HELLO) == p->greeted))
 			abort();
-		p->greeted |= in == &p->told;
+		p->greeted |= in == &p->heard;
 		reader_next(in);
 	}
 	if (in == &p->given)
@@ -64,7 +64,7 @@ static void change(struct play *p, int what, size_t count)
 	struct session *s = &p->session;
 
 	if (what == 4 && !s->is_up) {
-		reader_next(&p->told);
+		reader_next(&p->heard);
 		p->greeted = 0;
 		session_up(s, "hello", 5, p->now_ms);
 	} else if (what == 5 && s->is_up) {
@@ -78,7 +78,7 @@ static void change(struct play *p, int what, size_t count)
 		session_over(s);
 	} else if (what == 7) {
 		take(p, &s->to_containerd, &p->given, count);
-		take(p, &s->to_exitd, &p->told, count);
+		take(p, &s->to_exitd, &p->heard, count);
 	}
 }
 
@@ -97,7 +97,7 @@ static void step(struct play *p, size_t which)
 	else if (t && t->stage == TASK_DEAD)
 		witness_read(&p->witness, t, &seen);
 	else if (t)
-		t->is_noted = 1, t->told |= NEWS_START;
+		t->is_noted = 1, t->taken |= NEWS_START;
 	courier_bring(&p->courier, which & 1, p->now_ms);
 	news_sweep(&p->witness);
 }
@@ -106,7 +106,7 @@ static void forget(struct witness *w)
 {
 	for (struct task *t = w->first; t; t = t->next) {
 		t->stage = TASK_GONE;
-		t->told = NEWS_DELETE;
+		t->taken = NEWS_DELETE;
 		t->brought = 0;
 	}
 	news_sweep(w);
@@ -182,7 +182,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	session_free(&p.session);
 	forget(&p.witness);
 	reader_next(&p.given);
-	reader_next(&p.told);
+	reader_next(&p.heard);
 	while (p.cache.first)
 		cache_forget(&p.cache, p.cache.first->payload);
 	return 0;
