@@ -112,7 +112,7 @@ def forget(witness: Any) -> None:
     """Every task of it is gone."""
     task = witness.first
     while task:
-        task.stage, task.told, task.brought = lib.TASK_GONE, lib.NEWS_DELETE, 0
+        task.stage, task.taken, task.brought = lib.TASK_GONE, lib.NEWS_DELETE, 0
         task = task.next
     lib.news_sweep(witness)
 

@@ -270,7 +270,7 @@ def test_of_what_is_gone_only_a_bounded_number_is_kept() -> None:
             id, stream = f"t{n}", 1000 + 2 * n + 1
             created(c.s, pb.CreateTaskRequest(id=id, bundle="/b"), stream)
             one = task(c.s, of_task(id))
-            one.told = one.brought = lib.NEWS_START | lib.NEWS_EXIT
+            one.taken = one.brought = lib.NEWS_START | lib.NEWS_EXIT
             c.s.ask(stream + 10_000, "Delete", of_task(id))
             c.s.hear_all()
             c.s.answer(stream + 10_000, success())

@@ -335,7 +335,7 @@ def test_a_delete_is_answered_when_containerd_has_the_exit_and_exitd_has_been_le
         s.ask(3, "Delete", C1)
         s.passes(60_000)
         assert s.take() == [] and not task(s).is_wanted
-        task(s).told |= lib.NEWS_EXIT
+        task(s).taken |= lib.NEWS_EXIT
         s.passes(0)
         assert s.take() == [] and task(s).is_wanted
         task(s).is_noted = 1
@@ -352,7 +352,7 @@ def test_a_delete_of_which_exitd_has_been_left_word_is_the_relays_though_exitd_i
         created(s)
         s.down()
         ended(s)
-        task(s).told |= lib.NEWS_EXIT
+        task(s).taken |= lib.NEWS_EXIT
         s.ask(3, "Delete", C1)
         s.passes(AWAY_MS)
         assert task(s).is_wanted
@@ -369,7 +369,7 @@ def test_a_delete_that_exitd_works_on_is_left_to_it_for_long() -> None:
     with session() as s:
         created(s)
         ended(s)
-        task(s).told = lib.NEWS_EXIT
+        task(s).taken = lib.NEWS_EXIT
         s.ask(3, "Delete", C1)
         s.hear()
         s.passes(lib.DELETE_MS - 1)
