@@ -48,26 +48,28 @@ async def patiently_awaited(attempt: Callable[[], Awaitable[T]], what: str, so: 
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + PATIENCE_SECONDS
-    while True:
-        try:
-            return await attempt()
-        except OSError as error:
-            if not is_used_up(error):
-                raise
-            if loop.time() >= end:
-                raise busy(what, error.strerror, so) from error
-        await asyncio.sleep(AGAIN_SECONDS)
+
+    def give_up(error: OSError) -> None:
+        if loop.time() >= end:
+            raise busy(what, error.strerror, so) from error
+
+    return await _repeated(attempt, give_up)
 
 
 async def surely(attempt: Callable[[], Awaitable[T]]) -> T:
     """Return what `attempt` returns, repeated without a limit while there is no room for it. This is for what has begun
     already, since giving up would mean to report something that was not seen."""
+    return await _repeated(attempt, lambda error: None)
+
+
+async def _repeated(attempt: Callable[[], Awaitable[T]], without_room: Callable[[OSError], None]) -> T:
     while True:
         try:
             return await attempt()
         except OSError as error:
             if not is_used_up(error):
                 raise
+            without_room(error)
         await asyncio.sleep(AGAIN_SECONDS)
 
 

@@ -111,7 +111,7 @@ def _faults(report: CompareReport) -> Markup:
         title,
         tag("p", _counted(report, by_way)),
         _grid(head, rows, said, class_="plot grid"),
-        _table(Table("every fault", ("way", "fault", "truth", "told", "verdict"), every, words=5)),
+        _table(Table("every fault", ("way", "fault", "truth", "reported", "verdict"), every, words=5)),
     )
 
 
@@ -143,7 +143,7 @@ def _verdict(verdict: str, those: Sequence[Fault]) -> Markup:
     count = f"{number(len(those))} " if len(those) > 1 else ""
     reported = list(dict.fromkeys(fault.told for fault in those))
     more = f" and {len(reported) - _MOST_WORDS} more" if len(reported) > _MOST_WORDS else ""
-    said = f"told {', '.join(reported[:_MOST_WORDS])}{more}" if any(reported) else "told nothing"
+    said = f"reported {', '.join(reported[:_MOST_WORDS])}{more}" if any(reported) else "reported nothing"
     truths = ", ".join(dict.fromkeys(fault.truth for fault in those))
     head = tag("b", tag("span", sign, class_="sign", aria_hidden="true"), f"{count}{verdict}")
     return tag("div", head, said, class_=_known(verdict), title=f"the truth: {truths}")

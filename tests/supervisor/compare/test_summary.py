@@ -17,7 +17,8 @@ FIGURES = st.lists(st.floats(-1e15, 1e15), min_size=1, max_size=30)
 def test_the_median_is_the_median_and_lies_within_the_band(values: list[float]) -> None:
     found = band(values)
     assert found is not None
-    assert found.median == pytest.approx(statistics.median(values), rel=1e-9, abs=1e-9)
+    rounding = 1e-15 * max(map(abs, values))  # of values that nearly cancel each other out
+    assert found.median == pytest.approx(statistics.median(values), rel=1e-9, abs=1e-9 + rounding)
     assert min(values) <= found.p5 <= found.p95 <= max(values)
 
 

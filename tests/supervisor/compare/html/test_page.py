@@ -201,7 +201,7 @@ def test_a_verdict_stands_in_the_grid_as_sign_word_and_colour() -> None:
         CompareReport((), (ONE,), faults=(Fault("exitd-runc", "shim", "kill", "exit 43", "exit 137", "wrong"),))
     )
     cells = [each for each in root.iter("td") if each.get("class") == "wrong"]
-    assert [words(each).split() for each in cells] == [["\N{MULTIPLICATION X}", "wrong", "told", "exit", "137"]]
+    assert [words(each).split() for each in cells] == [["\N{MULTIPLICATION X}", "wrong", "reported", "exit", "137"]]
     assert cells[0][0].get("title") == "the truth: exit 43"
 
 
