@@ -187,8 +187,14 @@ class Play:
         self.is_up = False
 
     def start_exitd(self) -> None:
+        """It is up when it has replaced what has died: until then only the keeper holds the streams."""
         self.daemon.start()
         self.is_up = True
+        until(self.have_shims, "not all of them have a shim again")
+
+    def have_shims(self) -> bool:
+        living = [subject for subject in self.subjects if not subject.has_ended]
+        return all(len(subject.shims()) > len(subject.execs) for subject in living)
 
     def are_known(self) -> bool:
         """By the keeper that there is."""
