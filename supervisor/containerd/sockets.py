@@ -39,7 +39,10 @@ def of_text(text: str) -> str:
 
 
 def remove_stale(path: str) -> None:
-    """Remove the socket, unless a relay listens there. A failure is logged."""
+    """Remove the socket, unless a relay listens there. A failure is logged. The lock is not taken for one that has
+    gone: nearly every relay removes its own, and those that begin wait for each other there."""
+    if not os.path.lexists(path):
+        return
     try:
         with _lock():
             if not _is_served(path):
