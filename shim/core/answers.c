@@ -1,6 +1,6 @@
 /* Gives the runtime a place for its pid file and its log: a small file system in memory, without a name, which lives with its
  * descriptor. On a full state directory `runtime exec` would begin the program, find no room for the pid, and kill it.
- * Nothing of it is on a disk: when this shim dies it is gone, and the runtime with it. */
+ * Nothing of it is on a disk: it goes with this shim and the runtime, which dies with the shim. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ int answers_begin(struct shim *shim)
 /* In the child of vfork that becomes the runtime: a descriptor of its own, and the files' names by way of that. The shim's
  * are closed for a moment before the shim is dead, and its death kills the runtime; one that found no place for the pid in
  * this moment would kill and reap the program that it has begun, and nobody else would ever have seen it. Runtimes keep
- * what they have open from what they begin, but for what they preserve by number. */
+ * what they have open from the container, but for what they preserve by number; a hook may get it. */
 void answers_hand_over(struct answers *a)
 {
 	if (a->fd < 0)

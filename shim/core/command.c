@@ -40,8 +40,8 @@ static void unprotect(void)
 	close(fd);
 }
 
-/* In the child of vfork: only system calls, and nothing of the parent's memory is changed but *error and the runtime's names
- * of its answers. */
+/* In the child of vfork: system calls, and snprintf of numbers; nothing of the parent's memory is changed but *error and the
+ * runtime's names of its answers. */
 static void child(const struct command *c, int parent, volatile int *error)
 {
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);

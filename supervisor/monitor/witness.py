@@ -200,7 +200,7 @@ class ShimWatch:
             self._release(self.others.pop())
 
     def _release(self, shim_fd: int) -> None:
-        """Reap the shim if it has ended and was the daemon's own child (there was no keeper)."""
+        """Watch it no longer. It is reaped if it has ended and was the daemon's own child (there was no keeper)."""
         self.senses.monitor.unwatch(shim_fd)
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PIDFD, shim_fd, os.WEXITED | os.WNOHANG)
