@@ -299,7 +299,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.callback(services.shutdown.close)
         asides = adapter.Asides()
         task_execs = TaskExecs(node, services.execs, execs, asides)
-        tasks = adapter.Tasks(node, task_execs, settings.state, asides)
+        relays = adapter.Relays(node.spawn, settings.state, asides)
+        tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
         node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk)
         tasks.begin()
         await hub.serve()
@@ -334,7 +335,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             pause_directory(settings.root), (machine.os, machine.architecture, machine.variant)
         )
         parts = adapter.AdapterParts(
-            runs, manager, services, execs, task_execs, streams, settings.state, asides, sandboxes
+            runs, manager, services, execs, task_execs, streams, settings.state, asides, relays, sandboxes
         )
         await adapter.serve(stack, parts, inotify)
         look_up = partial(recovery.look_up, runs, damaged)

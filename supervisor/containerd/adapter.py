@@ -19,19 +19,19 @@ from supervisor.engine.participants import Participant
 from supervisor.model.values import Container, Phase
 from supervisor.system.inotify import Inotify
 
-__all__ = ["AdapterParts", "Asides", "SandboxPlace", "Tasks", "serve"]
+__all__ = ["AdapterParts", "Asides", "Relays", "SandboxPlace", "Tasks", "serve"]
 
 
 class Tasks(Participant):
     """Made before containers are looked up, since it removes what a crash has left of them."""
 
-    def __init__(self, node: Node, execs: TaskExecs, state: str, asides: Asides) -> None:
+    def __init__(self, node: Node, execs: TaskExecs, state: str, asides: Asides, relays: Relays) -> None:
         self._node = node
         self._state = state
         self._asides = asides
         self._execs = execs
         self._held = Held(asides)
-        self._relays = Relays(node.spawn, state, asides)
+        self._relays = relays
 
     def begin(self) -> None:
         """Go on with what an earlier exitd has left undone. Called in the event loop."""
@@ -65,7 +65,7 @@ async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, inotify: 
     publisher = Publisher(parts.runs.node.events, parts.state, parts.runs.node.clock.boot_id())
     stack.push_async_callback(publisher.close)
     turns, service = Turns(), TaskService(parts)
-    ends = Ends(parts.runs.node, service, turns, publisher, parts.state, parts.asides)
+    ends = Ends(parts.runs.node, service, turns, publisher, parts.state, parts.asides, parts.relays)
     sandboxes = Sandboxes(parts.runs.node, service, parts.services.ending, parts.sandboxes, parts.asides)
     door = Door(parts.runs.node, service, sandboxes, ends, turns, publisher, parts.state)
     await parts.task_execs.load()

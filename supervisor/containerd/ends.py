@@ -18,6 +18,7 @@ from shim.frozen import frozen
 from supervisor.containerd import making, sockets, tasks
 from supervisor.containerd.callers import Turns
 from supervisor.containerd.publish import Publisher
+from supervisor.containerd.relays import Relays
 from supervisor.containerd.service import TaskService
 from supervisor.containerd.tasks import TaskLook
 from supervisor.engine.node import Node
@@ -58,6 +59,7 @@ class Ends:
         publisher: Publisher,
         state: str,
         asides: making.Asides,
+        relays: Relays,
     ) -> None:
         """`publisher` drops a task before it is ended: containerd reports its end to clients itself."""
         self._node = node
@@ -65,6 +67,7 @@ class Ends:
         self._turns = turns
         self._publisher = publisher
         self._asides = asides
+        self._relays = relays
         self._places = Path(state) / "shimv2" / "gone"
 
     def begin(self, inotify: Inotify) -> None:
@@ -125,8 +128,8 @@ class Ends:
         self._drop_given_up(namespace, id, bundle, before_ns)
         await self._drop_linked(namespace, id, bundle, before_ns)
         stale = sockets.of_text(socket) or await self._socket_of(bundle)
-        if stale:  # `delete` removes it, unless it is killed
-            self._node.spawn(making.remove_socket(stale, self._asides))
+        if stale:  # `delete` removes it, unless it is killed, or the relay still lives
+            await self._relays.given_up(stale)
         c = await self._known(namespace, id)
         if c is None or c.created_ns > before_ns or not await self._is_of(c, bundle):
             seen = await making.read_end(bundle, namespace, id, self._asides) if bundle else None

@@ -180,14 +180,6 @@ def _task(bundle: str, root: tuple[RootMount, ...], words: Stdio, caller: Caller
     return Task(bundle, root, words, hello.relay, hello.address, caller.key, score, hello.courier, socket)
 
 
-async def remove_socket(path: str, asides: Asides) -> None:
-    """Remove the socket of a dead relay, unless a relay listens there. A failure is logged."""
-    try:
-        await asides.bundles.run(f"removing {path}", lambda: sockets.remove_stale(path), path)
-    except ExitdError as error:
-        log.warning("the socket of a dead relay is not removed", path=path, why=str(error))
-
-
 def oom_score_of(relay: int) -> int:
     """Return the oom_score_adj of the process that containerd has started for the task, which the task inherits if its
     configuration sets none, as with containerd's own runtime. Raises ShimFailed when that process, and so the caller,

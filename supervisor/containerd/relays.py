@@ -1,9 +1,9 @@
-"""Relays that live on when their last task is removed, each until its process has ended.
+"""Relays whose tasks have gone, each until its process has ended: then its socket is removed.
 
 A relay removes its socket when it ends by itself, and `delete` does so for one that was killed. But containerd does not
-run `delete` for a bundle that it has lost: one that was out of descriptors at its start gives bundles up unread. So
-exitd remembers the socket, in STATE/shimv2/relays/NAME: the relay's process (PID/START); NAME is the socket's own.
-Whoever is killed, the next exitd goes on with what it finds there.
+run `delete` for a bundle that it has lost: one that was out of descriptors at its start gives bundles up unread. And a
+relay that still lives when `delete` runs may be killed later. So exitd remembers the socket: by an empty file of its
+name in STATE/shimv2/relays. Whoever is killed, the next exitd goes on with what it finds there.
 """
 
 import asyncio
@@ -14,13 +14,15 @@ from typing import Any
 
 import structlog
 
+from shim.undo import undone_on_failure
 from supervisor.containerd import making, sockets
 from supervisor.containerd.making import Asides
 from supervisor.model.values import Container, Process
 from supervisor.monitor import epoll
-from supervisor.system import regular, room
+from supervisor.system import room
+from supervisor.system.background import insist
 
-MOST_BYTES = 64
+MOST_CHARACTERS = 40  # of two numbers
 
 log = structlog.get_logger(__name__)
 
@@ -28,11 +30,12 @@ log = structlog.get_logger(__name__)
 class Relays:
     """Belongs to the node's event loop."""
 
-    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], None], state: str, asides: Asides) -> None:
+    def __init__(self, spawn: Callable[[Coroutine[Any, Any, object]], None], state: str, asides: Asides) -> None:
         self._spawn = spawn
         self._asides = asides
         self._notes = Path(state) / "shimv2" / "relays"
-        self._awaited: set[str] = set()  # sockets
+        self._awaited: dict[str, bool] = {}  # sockets; whether one was named again since it was last looked at
+        self._noting = asyncio.Lock()
 
     def begin(self) -> None:
         """Go on with the notes of an earlier exitd."""
@@ -44,41 +47,72 @@ class Relays:
             log.warning("sockets of relays are not looked after", path=str(self._notes), why=error.strerror)
             return
         for name in names:
-            self._await(f"{sockets.SOCKETS}/{name}", _read(self._notes / name))
+            self._await(f"{sockets.SOCKETS}/{name}", None)
 
     async def task_removed(self, container: Container) -> None:
         """Have the socket of the relay that this task had removed, when the relay has ended."""
         task = container.spec.task
-        if task is None or not task.socket or not task.courier or task.socket in self._awaited:
-            return
-        await asyncio.to_thread(_write, self._notes / os.path.basename(task.socket), task.courier)
-        self._await(task.socket, process_of(task.courier))
+        if task is not None and task.socket and task.courier:
+            await self.given_up(task.socket, process_of(task.courier))
+
+    async def given_up(self, socket: str, relay: Process | None = None) -> None:
+        """Have the socket removed when nobody listens there, now or later. `relay`: who is thought to listen; before
+        that process has ended the socket is not looked at. When this returns, the next exitd knows of it, too."""
+        async with self._noting:
+            if socket in self._awaited:
+                self._awaited[socket] = True
+                return
+            await asyncio.to_thread(_write, self._note_of(socket))
+            self._await(socket, relay)
 
     def _await(self, socket: str, relay: Process | None) -> None:
-        if socket not in self._awaited:
-            self._awaited.add(socket)
-            self._spawn(self._until_ended(socket, relay))
+        self._awaited[socket] = False
+        self._spawn(self._until_gone(socket, relay))
 
-    async def _until_ended(self, socket: str, relay: Process | None) -> None:
+    async def _until_gone(self, socket: str, relay: Process | None) -> None:
+        """At the path there may be another relay by now, of a task with the same name: that one is awaited, too."""
         try:
-            if relay is not None:
-                await _ended(relay)
-            await making.remove_socket(socket, self._asides)
-            await asyncio.to_thread(_remove, self._notes / os.path.basename(socket))
+            while True:
+                if relay is not None:
+                    await _ended(relay)
+                self._awaited[socket] = False
+                relay = await insist(lambda: self._look(socket), f"removing {socket}", "")
+                if relay is None and await self._forgotten(socket):
+                    return
         finally:
-            self._awaited.discard(socket)
+            self._awaited.pop(socket, None)
+
+    async def _look(self, socket: str) -> Process | None:
+        """Return the relay that still listens; otherwise the socket has gone. Raises OSError, TimedOut, Busy."""
+        return await self._asides.bundles.run(f"removing {socket}", lambda: sockets.remove_stale(socket), socket)
+
+    async def _forgotten(self, socket: str) -> bool:
+        """Remove the note, unless the socket was named again since it was looked at."""
+        async with self._noting:
+            if self._awaited[socket]:
+                return False
+            await asyncio.to_thread(_remove, self._note_of(socket))
+            del self._awaited[socket]
+            return True
+
+    def _note_of(self, socket: str) -> Path:
+        return self._notes / os.path.basename(socket)
 
 
 async def _ended(process: Process) -> None:
-    async def opened() -> int | None:
-        return epoll.open_process(process.pid, process.started_ticks)
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
-    pidfd = await room.surely(opened)
+    async def watched() -> int | None:
+        pidfd = epoll.open_process(process.pid, process.started_ticks)
+        if pidfd is not None:
+            with undone_on_failure(lambda: os.close(pidfd)):
+                loop.add_reader(pidfd, ended.set)
+        return pidfd
+
+    pidfd = await room.surely(watched)
     if pidfd is None:
         return
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
     try:
-        loop.add_reader(pidfd, ended.set)
         await ended.wait()
     finally:
         loop.remove_reader(pidfd)
@@ -87,18 +121,15 @@ async def _ended(process: Process) -> None:
 
 def process_of(courier: str) -> Process | None:
     """Return the process that PID/START names; None for anything else."""
-    pid, _, started = courier.partition("/")
-    return Process(int(pid), int(started)) if pid.isdecimal() and started.isdecimal() else None
+    pid, _, started = courier[:MOST_CHARACTERS].partition("/")
+    is_one = pid.isdecimal() and started.isdecimal() and int(pid) <= making.MOST_PID
+    return Process(int(pid), int(started)) if is_one else None
 
 
-def _write(note: Path, courier: str) -> None:
+def _write(note: Path) -> None:
     """Without a note the socket is looked after until exitd ends."""
     try:
-        fd = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.write(fd, courier.encode())
-        finally:
-            os.close(fd)
+        os.close(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     except OSError as error:
         log.warning("the socket of a relay is not noted", path=str(note), why=error.strerror)
 
@@ -108,11 +139,3 @@ def _remove(note: Path) -> None:
         note.unlink(missing_ok=True)
     except OSError as error:  # the next exitd will find that the socket has gone
         log.warning("the note about a relay's socket stays", path=str(note), why=error.strerror)
-
-
-def _read(note: Path) -> Process | None:
-    """Return None for a note that was not finished: then the socket shows whether somebody listens there."""
-    try:
-        return process_of(regular.read(str(note), most_bytes=MOST_BYTES, follow=False).decode(errors="replace"))
-    except (OSError, regular.NotRegular):
-        return None

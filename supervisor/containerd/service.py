@@ -12,6 +12,7 @@ from shim.frozen import frozen
 from supervisor.containerd import making, metrics, options, tasks
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.execs import TaskExecs
+from supervisor.containerd.relays import Relays
 from supervisor.containerd.tasks import STOPPED, Op, TaskLook, check, look
 from supervisor.engine.containers import exit_of, is_over
 from supervisor.engine.execlife import Execs
@@ -53,6 +54,7 @@ class AdapterParts:
     streams: StreamDesk
     state: str
     asides: making.Asides
+    relays: Relays
     sandboxes: SandboxPlace
 
 

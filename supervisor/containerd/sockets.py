@@ -8,19 +8,19 @@ import contextlib
 import fcntl
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator
 
-import structlog
-
+from shim import native
+from supervisor.model.values import Process
 from supervisor.system import regular
 
 SOCKETS = "/run/containerd/s"
 SCHEME = "unix://"
 MOST_BYTES = 256
 LOCK_SECONDS, LOOK_SECONDS = 10.0, 0.05
-
-log = structlog.get_logger(__name__)
+_UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7)
 
 
 def of_bundle(bundle: str) -> str:
@@ -35,22 +35,24 @@ def of_bundle(bundle: str) -> str:
 def of_text(text: str) -> str:
     """Return the path of the socket that the text names, with or without its scheme; empty if it is of another kind."""
     directory, _, name = text.strip().removeprefix(SCHEME).rpartition("/")
-    return f"{SOCKETS}/{name}" if directory == SOCKETS and name not in ("", ".", "..") else ""
+    is_one = directory == SOCKETS and name not in ("", ".", "..") and "\0" not in name
+    return f"{SOCKETS}/{name}" if is_one else ""
 
 
-def remove_stale(path: str) -> None:
-    """Remove the socket, unless a relay listens there. A failure is logged. The lock is not taken for one that has
-    gone: nearly every relay removes its own, and those that begin wait for each other there."""
+def remove_stale(path: str) -> Process | None:
+    """Remove the socket, unless a relay listens there: then return the relay. None: the socket has gone. Raises OSError
+    when neither is sure.
+
+    The lock is not taken for one that has gone: nearly every relay removes its own, and those that begin wait for each
+    other there."""
     if not os.path.lexists(path):
-        return
-    try:
-        with _lock():
-            if not _is_served(path):
+        return None
+    with _lock():
+        found = _listener(path)
+        if found is None:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        log.warning("the socket of a dead relay is not removed", path=path, why=error.strerror)
+    return found
 
 
 @contextlib.contextmanager
@@ -75,16 +77,24 @@ def _is_locked(fd: int, deadline: float) -> bool:
     return True
 
 
-def _is_served(path: str) -> bool:
-    """Return whether a process listens. A full queue means yes; so does lack of descriptors or memory, which proves
-    nothing. Raises FileNotFoundError when there is no socket."""
+def _listener(path: str) -> Process | None:
+    """Return the relay that listens; None if nobody does. Raises OSError when that is not known: a full queue is
+    somebody's (BlockingIOError), and lack of descriptors proves nothing."""
+    pid = _peer(path)
+    while pid is not None:
+        found = Process(pid, native.process_stat(pid)[2])
+        pid, before = _peer(path), pid
+        if pid == before:  # still the same one, so that its start time is not another process's
+            return found
+    return None
+
+
+def _peer(path: str) -> int | None:
+    """Return the pid of whoever listens; None if nobody does. Raises OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as one:
         try:
             one.connect(path)
-        except ConnectionRefusedError:
-            return False
-        except FileNotFoundError:
-            raise
-        except OSError:
-            return True
-    return True
+        except (ConnectionRefusedError, FileNotFoundError):
+            return None
+        pid, _, _ = _UCRED.unpack(one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        return int(pid)

@@ -114,9 +114,8 @@ class Foundlings:
             judged = await self._judged(id)
             if not judged:
                 self._forget(id)
-            waiting = [found for found, verdict in judged if isinstance(verdict, Leave) and verdict.again_seconds]
-            if waiting and self._watch_inner(id, waiting):
-                judged = await self._judged(id)  # what came between the look and the watch
+            while self._watch_inner(id, [found for found, verdict in judged if _is_awaited(verdict)]):
+                judged = await self._judged(id)  # what came between the look and the watch; also another directory
             return [found for found, verdict in judged if await self._act(found, verdict)]
         except ExitdError as error:
             log.warning("run directory not adopted yet, trying again", container=ascii(id), why=str(error))
@@ -134,7 +133,7 @@ class Foundlings:
 
     async def _act(self, found: Foundling, verdict: Verdict) -> bool:
         """True: it is to be removed."""
-        if not (isinstance(verdict, Leave) and verdict.again_seconds):
+        if not _is_awaited(verdict):
             self._forget(found.id)
         match verdict:
             case Adopt():
@@ -211,6 +210,8 @@ class Foundlings:
 
     def _watch_inner(self, id: str, waiting: list[Foundling]) -> bool:
         """The directories of one that is being made. True when there is a new watch."""
+        if not waiting:
+            return False
         watches = self._inner.setdefault(id, {})
         paths = {f"{self._state}/c/{id}", *(f"{self._state}/c/{id}/{found.run}".rstrip("/") for found in waiting)}
         missing = paths - watches.keys() if self._inotify is not None else set()
@@ -249,3 +250,8 @@ class Foundlings:
         self._cancel(id)
         for watch in self._inner.pop(id, {}).values():
             watch.close()
+
+
+def _is_awaited(verdict: Verdict) -> bool:
+    """Whether something is still to come in the directory."""
+    return isinstance(verdict, Leave) and verdict.again_seconds is not None

@@ -404,7 +404,7 @@ class Node:
         elif container.phase is Phase.RESTARTING and container.restart_at is not None:
             self._perform(container.id, lifecycle.ArmTimer(container.restart_at))
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         self.background.spawn(work)
 
     async def whole(self, work: Coroutine[Any, Any, None]) -> None:

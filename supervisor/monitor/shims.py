@@ -128,6 +128,8 @@ class Shims:
         while not watch.closed:
             try:
                 await watch.rest(ADOPT_REST_SECONDS)
+                if not watch.has_no_shim():  # an earlier replacement, which ended at once, had found this one at work
+                    return True
                 status = await self.begin(watch, ADOPT_SECONDS, adopt=True)
                 watch.no_room_since = None
                 break

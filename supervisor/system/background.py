@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from supervisor.model.errors import ExitdError
 
 RETRY_SECONDS = (0.2, 1.0, 5.0, 30.0)  # the last one is repeated
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -17,17 +19,17 @@ class Background:
     """The tasks of one owner."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:  # a bug: the work itself handles named errors
@@ -44,13 +46,12 @@ class Background:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def insist(work: Callable[[], Awaitable[object]], what: str, container_id: str) -> None:
-    """Repeat the work until it has succeeded. Each failure is logged, and followed by a pause."""
+async def insist(work: Callable[[], Awaitable[T]], what: str, container_id: str) -> T:
+    """Repeat the work until it has succeeded; return its result. Each failure is logged, and followed by a pause."""
     attempt = 0
     while True:
         try:
-            await work()
-            return
+            return await work()
         except (ExitdError, OSError) as error:
             log.warning(f"{what} failed, trying again", container=container_id, why=str(error))
         await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])

@@ -286,7 +286,7 @@ def test_what_a_process_has_executed_is_known_when_it_has_been_reaped(is_witness
 def test_of_starts_whose_events_were_lost_nothing_is_concluded() -> None:
     async def main() -> None:
         monitor = Monitor()
-        starts = Executions(BY_PIDFD, lambda: ByEvents(monitor, buffer_bytes=1))
+        starts = Executions(BY_PIDFD, lambda: ByEvents(monitor, buffer_bytes=4096))
         with forked("/no/such/program") as (process, go), forked("/bin/true") as (other, go_other):
             pidfd = os.pidfd_open(process.pid)
             starts.hold(process, pidfd)

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 import structlog
 
@@ -20,7 +21,7 @@ from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, Wron
 from supervisor.model.execs import Exec
 from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import epoll, procfs, rundir
-from supervisor.monitor.shims import LOCK_STAGE, LOOK_SECONDS
+from supervisor.monitor.shims import LOOK_SECONDS
 from supervisor.monitor.witness import Beginning, Watch
 from supervisor.runtime.oci import begun, bundle, cgroups, command, execspec, runplan, runtime
 from supervisor.runtime.oci.runplan import DRAIN_MS, SHIM_SECONDS, Place
@@ -60,10 +61,10 @@ class NativeExecs:
             if isinstance(status, launch.Created):
                 init = self._watching.hold(watch, status)
                 return MadeExec(init, watch.shim, kills, unseen=await self._is_unseen(watch, wanted.argv0))
-            failed = status
-            made = await self._begun_without_word(container, e, status)
+            made = await room.surely(partial(self._begun_without_word, container, e, watch, status))
             if made is NoProcess.NEVER_BEGAN:
-                raise await looking.run(where, lambda: _blame(wanted, container, failed, self._place.create_seconds))
+                blame = partial(_blame, wanted, container, status, self._place.create_seconds)
+                raise await looking.run(where, blame)
             if not isinstance(made, Process):
                 return MadeExec(None, None, kills)
             found = made
@@ -79,17 +80,19 @@ class NativeExecs:
         return beginning is not Beginning.SEEN
 
     async def _begun_without_word(
-        self, container: Container, e: Exec, status: launch.Failed | None
+        self, container: Container, e: Exec, watch: Watch, status: launch.Failed | ExitdError | None
     ) -> Process | NoProcess:
-        """Return what has begun although no shim reported it. A shim that finds the lock taken came after another one,
-        as when a keeper was lost that had begun one: then that one goes on."""
-        if status is not None and status.stage != LOCK_STAGE:
+        """Return what has begun although no shim reported it. A keeper that stood still begins its shim late, also
+        where exitd then could begin none itself: if that shim has signed the lock, it goes on; otherwise it will find
+        nothing to begin. Raises OSError when there is no room to look."""
+        holder = rundir.lock_holder(self.directory_of(e.key))
+        if isinstance(status, launch.Failed) and holder is not None and holder == watch.shim:
             return NoProcess.NEVER_BEGAN
-        look = self._begun_unseen if status is None else self.begun_exec
-        return await room.surely(lambda: look(container, e))
+        return await (self._begun_unseen if status is None else self.begun_exec)(container, e)
 
-    async def _shims_word(self, watch: Watch, e: Exec) -> launch.Created | launch.Failed | None:
-        """Return the shim's report; None if it was killed before it, or is stopped and will not report in time."""
+    async def _shims_word(self, watch: Watch, e: Exec) -> launch.Created | launch.Failed | ExitdError | None:
+        """Return the shim's report; the error, if none was started; None if it was killed before it, or is stopped and
+        will not report in time."""
         try:
             return await self._watching.shims.begin(
                 watch,
@@ -102,6 +105,8 @@ class NativeExecs:
         except TimedOut as error:
             log.warning("shim of an exec says nothing", container=e.key.container, exec=e.key.exec_id, why=str(error))
             return None
+        except (Busy, ShimFailed) as error:
+            return error
 
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
         await self._watching.learn(container, self._place)
@@ -330,9 +335,11 @@ def _write(path: str, document: Document) -> None:
 
 
 def _blame(
-    wanted: command.Command, container: Container, status: launch.Failed | None, create_seconds: float
+    wanted: command.Command, container: Container, status: launch.Failed | ExitdError | None, create_seconds: float
 ) -> ExitdError:
     """Return why nothing runs: by stage and errno, or by a look into the root; never by the runtime's messages."""
+    if isinstance(status, ExitdError):
+        return status
     if status is None:
         return ShimFailed(f"the exitd-shim of an exec in {container.spec.name} died before it ran; try again")
     verb = f"{container.spec.runtime} exec"

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
 import socket
 import threading
 from collections.abc import AsyncIterator
@@ -19,12 +20,14 @@ from supervisor.containerd import making, sockets
 from supervisor.containerd.callers import Turns
 from supervisor.containerd.ends import Ends
 from supervisor.containerd.publish import Publisher
+from supervisor.containerd.relays import Relays
 from supervisor.engine.recovery import recover
 from supervisor.model.lifecycle import RemoveAsked
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import By, Container, Exited, Phase, Spec
 from supervisor.store.database import Transaction
 from supervisor.system.inotify import Inotify
+from tests.supervisor.containerd.test_relays import listening
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
 
 __all__ = ["hasty"]
@@ -58,8 +61,10 @@ async def ended(w: World, directory: Path, name: str) -> str:
 @contextlib.asynccontextmanager
 async def ends(w: World, service: Any, directory: Path) -> AsyncIterator[Ends]:
     publisher = Publisher(w.events, str(directory), w.clock.boot_id())
+    relays = Relays(w.node.spawn, str(directory), ASIDES)
+    relays.begin()
     try:
-        yield Ends(w.node, service, Turns(), publisher, str(directory), ASIDES)
+        yield Ends(w.node, service, Turns(), publisher, str(directory), ASIDES, relays)
     finally:
         await publisher.close()
 
@@ -151,6 +156,23 @@ async def test_so_it_does_with_a_task_whose_bundle_has_gone_by_the_word_of_the_d
         shutil.rmtree(tmp_path / "b-web")
         await removed(w, tmp_path)
         assert not path.exists()
+
+
+@in_loop
+async def test_that_of_a_relay_which_stands_still_then_goes_when_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`delete` leaves a socket at which somebody listens; of such a task exitd may never have heard."""
+    path = stale_socket(tmp_path, monkeypatch)
+    path.unlink()
+    with listening(path) as relay:
+        relay.send_signal(signal.SIGSTOP)
+        async with ended_behind(path, tmp_path) as (w, _, made):
+            await made.clean_up("default", "another", str(tmp_path / "b-web"))
+            assert path.exists()
+            relay.kill()
+            await until(lambda: not path.exists())
+            await w.node.background.settled()
 
 
 @in_loop

@@ -1,21 +1,39 @@
 """What relays leave that outlive their tasks: their sockets, when they are killed."""
 
+import asyncio
 import dataclasses
+import fcntl
+import os
 import socket
 import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+import structlog
 
 from supervisor.containerd import making, sockets
-from supervisor.containerd.relays import Relays
+from supervisor.containerd.relays import Relays, process_of
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import Container, Phase, Process, Spec
+from supervisor.system import background
 from supervisor.system.background import Background
 from tests.supervisor.children import child, descriptors, name_of
 from tests.supervisor.fakes import in_loop, until
+
+LISTENING = """
+import socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+print("y", end="", flush=True)
+while True:
+    listening.accept()
+"""
 
 
 class Place:
@@ -47,11 +65,11 @@ class Place:
 
     @asynccontextmanager
     async def relays(self) -> AsyncIterator[Relays]:
-        background, asides = Background(), making.Asides()
-        made = Relays(background.spawn, str(self.state), asides)
+        spawned, asides = Background(), making.Asides()
+        made = Relays(spawned.spawn, str(self.state), asides)
         made.begin()
         yield made
-        await background.close()
+        await spawned.close()
 
 
 @pytest.fixture
@@ -100,23 +118,103 @@ async def test_the_next_exitd_goes_on_with_the_note(place: Place) -> None:
             assert place.names() == []
 
 
-@pytest.mark.parametrize("what", ["dead", "another", "unfinished", "garbage"])
+@contextmanager
+def listening(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A relay as far as it listens there; one that is killed leaves its socket."""
+    with subprocess.Popen([sys.executable, "-c", LISTENING, str(path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.read(1) == b"y"
+            yield process
+        finally:
+            process.kill()
+
+
 @in_loop
-async def test_a_relay_that_is_dead_or_not_named_leaves_no_socket_unless_somebody_listens(
-    place: Place, what: str
-) -> None:
-    place.notes.mkdir(parents=True)
-    with child() as relay, place.bound("served", listens=True), place.bound("left"):
-        own = name_of(relay)
-        if what == "dead":
+async def test_a_relay_that_is_known_by_its_socket_alone_is_awaited(place: Place) -> None:
+    """Of a task that exitd has never had, or of which an earlier exitd has left its note."""
+    before = descriptors()
+    with listening(place.sockets / "abc") as relay, listening(place.sockets / "noted") as noted:
+        place.notes.mkdir(parents=True)
+        (place.notes / "noted").write_text(f"{noted.pid}/1")  # as exitd wrote them once
+        async with place.relays() as relays:
+            await relays.given_up(str(place.sockets / "abc"))
+            assert (place.names(), place.noted()) == (["abc", "noted"], ["abc", "noted"])
             relay.kill()
-            relay.wait()
-        note = {"another": f"{own.pid}/{own.started_ticks + 1}", "unfinished": "", "garbage": "x/\0"}
-        for name in ("served", "left"):
-            (place.notes / name).write_text(note.get(what, f"{own.pid}/{own.started_ticks}"))
-        async with place.relays():
+            await until(lambda: place.noted() == ["noted"])
+            assert place.names() == ["noted"]
+            noted.kill()
             await until(lambda: not place.noted())
-            assert place.names() == ["served"]
+            assert place.names() == []
+    assert descriptors() == before
+
+
+@in_loop
+async def test_the_next_relay_at_the_path_is_awaited_too(place: Place) -> None:
+    """A task of the same name has the same path; also a pod's tasks have one relay."""
+    with child() as first, listening(place.sockets / "abc") as second:
+        async with place.relays() as relays:
+            named = (name_of(first), name_of(second), name_of(second))
+            await asyncio.gather(*(relays.task_removed(place.task("abc", relay)) for relay in named))
+            first.kill()
+            first.wait()
+            await asyncio.sleep(0)
+            second.kill()
+            await until(lambda: not place.noted())
+            assert place.names() == []
+
+
+@in_loop
+async def test_a_relay_that_is_named_while_the_note_about_an_earlier_one_goes_keeps_its_note(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_stale, meanwhile = sockets.remove_stale, threading.Event()
+    looked = threading.Event()
+
+    def looks(path: str) -> Process | None:
+        found = remove_stale(path)
+        looked.set()
+        assert meanwhile.wait(30)
+        return found
+
+    monkeypatch.setattr(sockets, "remove_stale", looks)
+    async with place.relays() as relays:
+        await relays.given_up(str(place.sockets / "abc"))  # nobody is there any more
+        await asyncio.to_thread(looked.wait, 30)
+        with listening(place.sockets / "abc") as relay:
+            await relays.task_removed(place.task("abc", name_of(relay)))
+            looked.clear()
+            meanwhile.set()
+            await asyncio.to_thread(looked.wait, 30)
+            assert (place.names(), place.noted()) == (["abc"], ["abc"])
+            relay.kill()
+            await until(lambda: not place.noted())
+            assert place.names() == []
+
+
+@in_loop
+async def test_a_removal_that_fails_is_tried_again_and_the_note_stays(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "RETRY_SECONDS", (0.0,))
+    monkeypatch.setattr(sockets, "LOCK_SECONDS", 0.0)
+    place.bound("abc").close()
+    lock_fd = os.open(place.sockets, os.O_RDONLY)
+    fcntl.flock(lock_fd, fcntl.LOCK_EX)
+    with structlog.testing.capture_logs() as logged:
+        async with place.relays() as relays:
+            await relays.given_up(str(place.sockets / "abc"))
+            await until(lambda: len(logged) > 2)
+            assert (place.names(), place.noted()) == (["abc"], ["abc"])
+            os.close(lock_fd)
+            await until(lambda: not place.noted())
+            assert place.names() == []
+    assert {line["event"] for line in logged} == {f"removing {place.sockets}/abc failed, trying again"}
+
+
+@pytest.mark.parametrize("courier", ["", "1", "1/", "/1", "x/1", "-1/1", "4194305/1", "1" * 5000 + "/1"])
+def test_what_names_no_process_is_none(courier: str) -> None:
+    assert process_of(courier) is None
 
 
 @in_loop

@@ -1,5 +1,6 @@
 """A dead relay's socket goes, and no other."""
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from shim import native
 from supervisor.containerd import sockets
+from supervisor.model.values import Process
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def test_the_bundle_names_the_socket(directory: Path, tmp_path: Path) -> None:
     assert sockets.of_bundle(bundle(tmp_path, f"unix://{directory}/abc\n")) == f"{directory}/abc"
 
 
-ELSEWHERE = ("", "unix:///etc/passwd", "unix://{}/", "unix://{}/..", "unix://{}/a/b", "\0", "x" * 999)
+ELSEWHERE = ("", "unix:///etc/passwd", "unix://{}/", "unix://{}/..", "unix://{}/a/b", "unix://{}/a\0b", "\0", "x" * 999)
 
 
 @pytest.mark.parametrize("text", ELSEWHERE)
@@ -50,11 +53,40 @@ def test_the_socket_of_a_relay_that_lives_stays_and_that_of_a_dead_one_goes(dire
     with socket.socket(socket.AF_UNIX) as relay:
         relay.bind(path)
         relay.listen()
-        sockets.remove_stale(path)
+        assert sockets.remove_stale(path) == Process(os.getpid(), native.process_stat(os.getpid())[2])
         assert os.path.exists(path)
-    sockets.remove_stale(path)
+    assert sockets.remove_stale(path) is None
     assert not os.path.exists(path)
-    sockets.remove_stale(path)
+    assert sockets.remove_stale(path) is None
+
+
+def test_a_full_queue_is_somebodys_and_nothing_is_removed(directory: Path) -> None:
+    path = str(directory / "abc")
+    with contextlib.ExitStack() as stack:
+        relay = stack.enter_context(socket.socket(socket.AF_UNIX))
+        relay.bind(path)
+        relay.listen(0)
+        with pytest.raises(BlockingIOError):
+            for _ in range(3):
+                one = stack.enter_context(socket.socket(socket.AF_UNIX))
+                one.setblocking(False)
+                one.connect(path)
+        with pytest.raises(BlockingIOError):
+            sockets.remove_stale(path)
+        assert os.path.exists(path)
+
+
+def test_where_the_lock_is_not_to_be_had_nothing_is_removed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "LOCK_SECONDS", 0.0)
+    path = directory / "abc"
+    with socket.socket(socket.AF_UNIX) as relay:
+        relay.bind(str(path))
+    lock_fd = os.open(directory, os.O_RDONLY)
+    fcntl.flock(lock_fd, fcntl.LOCK_EX)
+    with pytest.raises(BlockingIOError):
+        sockets.remove_stale(str(path))
+    os.close(lock_fd)
+    assert path.exists()
 
 
 def test_it_is_not_looked_at_while_a_relay_begins(directory: Path) -> None:

@@ -15,8 +15,10 @@ import structlog
 from supervisor.engine import foundlings
 from supervisor.engine.foundlings import Foundlings
 from supervisor.model import adoption
+from supervisor.model.adoption import Foundling
 from supervisor.model.errors import RuntimeFailed
 from supervisor.model.values import Exited, Phase, Process
+from supervisor.monitor import survey
 from supervisor.runtime.sandbox import Found
 from supervisor.store.database import Transaction
 from supervisor.system.inotify import Inotify, Overflow
@@ -104,6 +106,31 @@ def test_what_comes_later_is_adopted_as_soon_as_its_start_is_noted_and_not_befor
             await until(lambda: not t.foundlings._inner and not t.foundlings._timers, "the end of its watches")
         assert t.refusals() == []
 
+    with_foundlings(tmp_path, test)
+
+
+def test_a_run_directory_made_between_a_look_and_its_watch_is_watched_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the container would wait for seconds, until it is looked at by time."""
+    look, made = survey.look, list[Handmade]()
+
+    def looked(state: str, id: str) -> list[Foundling]:
+        found = look(state, id)
+        if not made:
+            made.append(Handmade(tmp_path / "s", "box"))
+        return found
+
+    async def test(t: Watched) -> None:
+        t.begin()
+        await t.settled()
+        async with alive() as init:
+            (t.state / "c" / "box").mkdir()
+            await until(lambda: len(t.foundlings._inner.get("box", ())) == 2, "watches")
+            made[0].made(init).started()
+            await until(lambda: "box" in t.node.containers, "adoption")
+
+    monkeypatch.setattr(survey, "look", looked)
     with_foundlings(tmp_path, test)
 
 

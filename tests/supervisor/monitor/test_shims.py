@@ -3,6 +3,7 @@ for a limit after its end."""
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,10 @@ import pytest
 
 from shim import fields, launch, native, slots
 from supervisor.model.errors import Busy
-from supervisor.model.values import RunKey
+from supervisor.model.values import Process, RunKey
 from supervisor.monitor import epoll, keeper, rundir, shims
 from supervisor.monitor.shims import Shims
-from supervisor.monitor.witness import Watch
+from supervisor.monitor.witness import ShimWatch, Watch
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import in_loop, until
 
@@ -49,6 +50,32 @@ async def test_a_replacement_is_given_up_after_the_end_when_there_is_no_room_for
     tries = full.tries
     assert await full.replace(watch) is False  # the limit has passed for all who ask
     assert full.tries == tries + 1
+
+
+class Taken(Shims):
+    """Each shim that is begun finds another at work, and ends at once."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    async def begin(self, *args: Any, **options: Any) -> launch.Created | launch.Failed | None:
+        self.begun += 1
+        await asyncio.sleep(0)
+        return launch.Failed(shims.LOCK_STAGE, errno.EWOULDBLOCK, 0, "")
+
+    def find(self, watch: ShimWatch) -> None:
+        watch.watch_shim(Process(os.getpid(), STARTED), os.pidfd_open(os.getpid()))
+
+
+@in_loop
+async def test_a_replacement_whose_end_is_seen_before_the_shim_at_work_is_found_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shims, "ADOPT_REST_SECONDS", 0.05)
+    with begins(tmp_path) as (_, watch, _):
+        taken = Taken()
+        assert all(await asyncio.gather(taken.replace(watch), taken.replace(watch)))
+        assert taken.begun == 1
 
 
 class Senses:

@@ -285,7 +285,8 @@ class Containerd:
         try:
             until(lambda: self.left().without(*aside) == wanted.without(*aside), "something is left behind", 10)
         except AssertionError:
-            raise AssertionError(f"left behind: {self.left()}") from None
+            lines = (line for line in self.log.read_text().splitlines() if any(key in line for key in self.keys))
+            raise AssertionError("\n".join((f"left behind: {self.left()}; containerd:", *lines))) from None
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))

@@ -9,14 +9,18 @@ from typing import Any, cast
 
 import pytest
 
+from shim import fields, launch
+from supervisor.model.errors import Busy, ExitdError, ShimFailed
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
-from supervisor.model.values import Container, Phase, RunKey, Spec
+from supervisor.model.values import Container, Phase, Process, RunKey, Spec
 from supervisor.monitor import rundir
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.sandbox import NoProcess
+from tests.supervisor.children import child, name_of
 from tests.supervisor.fakes import in_loop
 
-KEY = RunKey("c1", 1, "e1")
+EXEC = Exec(RunKey("c1", 1, "e1"), ExecSpec(args=("true",)), ExecPhase.CREATING, "box", "default", "boot")
+CONTAINER = Container("c1", Spec("box"), Phase.RUNNING, 1, 1)
 
 
 class Watching:
@@ -46,9 +50,56 @@ async def test_an_exec_that_no_shim_has_taken_up_is_given_up_so_that_a_later_one
     if is_there:
         rundir.make_in(path, b"plan").close()
     execs = NativeExecs(cast(Any, SimpleNamespace(state=str(tmp_path), create_seconds=0.1)), cast(Any, Watching()))
-    e = Exec(KEY, ExecSpec(args=("true",)), ExecPhase.CREATING, "box", "default", "boot")
-    container = Container("c1", Spec("box"), Phase.RUNNING, 1, 1)
     for _ in range(2):
-        assert await execs.begun_exec(container, e) is NoProcess.NEVER_BEGAN
+        assert await execs.begun_exec(CONTAINER, EXEC) is NoProcess.NEVER_BEGAN
         with contextlib.suppress(FileNotFoundError):  # where there is no directory
             assert "plan" not in os.listdir(path)  # without it a shim ends: tests/system/test_shim.py
+
+
+REFUSALS = (
+    Busy("no room"),
+    ShimFailed("no program"),
+    launch.Failed("slots", 24, 0, ""),
+    launch.Failed("lock", 28, 0, ""),
+)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=["busy", "no shim", "no slots", "unsigned"])
+@in_loop
+async def test_where_no_shim_could_sign_one_that_comes_later_runs_nothing_or_goes_on(
+    tmp_path: Path, refusal: ExitdError | launch.Failed
+) -> None:
+    """The keeper did not answer, exitd could not begin a shim itself, and the keeper's comes after all."""
+    rundir.make(str(tmp_path), "c1", 1, b"plan").close()
+    path = rundir.path_of(str(tmp_path), "c1", 1, "e1")
+    rundir.make_in(path, b"plan").close()
+    execs = NativeExecs(cast(Any, SimpleNamespace(state=str(tmp_path), create_seconds=0.1)), cast(Any, Watching()))
+    watch = cast(Any, SimpleNamespace(shim=Process(2**22 - 1, 1)))
+    with child() as late:
+        if isinstance(refusal, launch.Failed):  # by then a late one has signed, and has begun it
+            _signed(path, "lock", name_of(late))
+            _signed(path, "created", Process(5, 6))
+            assert await execs._begun_without_word(CONTAINER, EXEC, watch, refusal) == Process(5, 6)
+            for name in ("lock", "created"):
+                (Path(path) / name).write_bytes(b"")
+    assert await execs._begun_without_word(CONTAINER, EXEC, watch, refusal) is NoProcess.NEVER_BEGAN
+    assert "plan" not in os.listdir(path)
+
+
+@in_loop
+async def test_a_shim_that_has_signed_and_then_failed_bars_any_other(tmp_path: Path) -> None:
+    """tests/system/test_shim.py shows that another finds the lock signed; nothing is looked for."""
+    rundir.make(str(tmp_path), "c1", 1, b"plan").close()
+    path = rundir.path_of(str(tmp_path), "c1", 1, "e1")
+    rundir.make_in(path, b"plan").close()
+    execs = NativeExecs(cast(Any, SimpleNamespace(state=str(tmp_path), create_seconds=0.1)), cast(Any, None))
+    dead = Process(2**22 - 1, 1)
+    _signed(path, "lock", dead)
+    failed, watch = launch.Failed("runtime", 0, 256, ""), cast(Any, SimpleNamespace(shim=dead))
+    assert await execs._begun_without_word(CONTAINER, EXEC, watch, failed) is NoProcess.NEVER_BEGAN
+
+
+def _signed(path: str, name: str, process: Process) -> None:
+    """As a shim does it."""
+    pairs = [("pid", process.pid), ("started", process.started_ticks)]
+    (Path(path) / name).write_bytes(fields.encode(f"exitd-{name}", pairs))
