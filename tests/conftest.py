@@ -1,10 +1,12 @@
 """What holds for every test: the mark `system` and its needs, and that nothing is skipped where it counts."""
 
+import faulthandler
 import gc
 import os
 import pathlib
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Generator
 
@@ -27,6 +29,7 @@ LONG = (
     *("test_containerd_random.py", "test_few_pids.py", "test_complaints_daemon.py", "test_memory_live.py"),
     *("kill_matrix/test_task_exec.py", "test_state_lost.py", "test_shimclient_odd.py"),
 )
+END_SECONDS = 60.0  # of a process, after its last test
 LAST_CHARACTERS = 1500  # of a failure's report, printed at once
 # Hypothesis knows a slow example, but not that it was the machine which was slow; where it sees CI it does the same.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -57,6 +60,12 @@ def pytest_collection_finish() -> None:
     times as much as what a test makes: in a process that has read all tests a look at it takes half a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """A thread that never ends would keep the process from ending, and so the whole run."""
+    faulthandler.dump_traceback_later(END_SECONDS, exit=True, file=sys.__stderr__)
 
 
 def _long_files_first(items: list[pytest.Item]) -> None:

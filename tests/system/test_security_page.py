@@ -158,7 +158,7 @@ def see_what_is_there_at_times(daemon: Daemon) -> None:
         execs.begin(client, other.id, "sleep", "1000")
         rotated = {"ROOT/c/ID/container.log.RUN", "ROOT/c/ID/container-json.log.RUN"}
         until(lambda: rotated <= rows_seen(daemon, EVERYWHERE), "no log was rotated")
-        assert named_rows(AT_TIMES) - rows_seen(daemon, EVERYWHERE) == PASSING
+        assert named_rows(AT_TIMES) - rows_seen(daemon, EVERYWHERE) <= PASSING <= named_rows(AT_TIMES)
 
 
 STATUS = re.compile(r"^\| (`.*`) \| (.*) \| (.*) \| (.*) \|$", re.MULTILINE)
