@@ -6,7 +6,6 @@ import os
 import pathlib
 import shutil
 import signal
-import sys
 from collections import Counter
 from collections.abc import Generator
 
@@ -65,7 +64,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
     """A thread that never ends would keep the process from ending, and so the whole run."""
-    faulthandler.dump_traceback_later(END_SECONDS, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(END_SECONDS, exit=True, file=2)
 
 
 def _long_files_first(items: list[pytest.Item]) -> None:
