@@ -158,6 +158,11 @@ class Keeper:
             return True
         return True
 
+    async def run_count(self) -> int:
+        """Return how many runs the keeper knows, execs included. Raises KeeperSilent, launch.KeeperRefused; BadMessage
+        when the answer has no number."""
+        return (await self._greeting()).number("runs")
+
     async def runs(self) -> list[fields.Message]:
         """Return every run that the keeper knows. Raises KeeperSilent."""
         found: list[fields.Message] = []

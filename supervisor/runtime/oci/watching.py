@@ -26,6 +26,7 @@ from supervisor.system.inotify import Inotify
 
 KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a successor of a dead keeper; the service manager may start it
 REGISTER_AT_ONCE = 16
+COUNTED_ROUNDS = 20  # of the reconcile loop: ten minutes
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +59,7 @@ class Watching:
         self._adoptions: dict[asyncio.Task[None], RunKey] = {}
         self._finding: asyncio.Task[None] | None = None
         self._keepers_lost = 0
+        self._counted = COUNTED_ROUNDS  # rounds in which the keeper was asked for a number only; the first looks at all
         self._unregistered: set[RunKey] = set()  # runs whose shims cannot register
         self._asked: dict[RunKey, asyncio.Task[None]] = {}  # whether a keeper will journal an end; done: it will not
         self._senses = Senses(
@@ -362,11 +364,18 @@ class Watching:
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Acknowledge runs that the keeper still knows but that are not needed, since their acknowledgement was lost.
-        Return their number. `needed` is asked after the keeper, so that it contains runs that begin meanwhile."""
+        Return their number. `needed` is asked after the keeper, so that it contains runs that begin meanwhile.
+
+        As long as the keeper knows as many as are needed it is asked for their number only, but for each
+        COUNTED_ROUNDS-th time: one that is too many may stand for one that is missing."""
         try:
+            if self._counted < COUNTED_ROUNDS and await self.keeper.run_count() == len(needed()):
+                self._counted += 1
+                return 0
             known = await self.keeper.runs()
-        except (keeper.KeeperSilent, fields.BadMessage):
+        except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage):
             return 0
+        self._counted = 0
         await self._register_rest(known)
         live = needed()
         stale = [message for message in known if _key_of(message) not in live]

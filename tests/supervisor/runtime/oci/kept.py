@@ -15,11 +15,16 @@ from supervisor.system.inotify import Inotify
 class Keeper:
     def __init__(self) -> None:
         self._known: dict[RunKey, Process] = {}
+        self.lists = 0  # how often it was asked for all
 
     def keeps(self, key: RunKey, process: Process) -> None:
         self._known[key] = process
 
+    async def run_count(self) -> int:
+        return len(self._known)
+
     async def runs(self) -> list[fields.Message]:
+        self.lists += 1
         return [_message(key, process) for key, process in self._known.items()]
 
     async def acknowledge(self, container: str, run: int, exec_id: str = "") -> None:

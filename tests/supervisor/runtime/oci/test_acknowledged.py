@@ -1,0 +1,33 @@
+"""Runs that the keeper keeps although exitd needs them no more."""
+
+from supervisor.model.values import Process, RunKey
+from supervisor.runtime.oci import watching as module
+from tests.supervisor.fakes import in_loop
+from tests.supervisor.runtime.oci.kept import watching
+
+KEYS = tuple(RunKey(f"c{number}", 1) for number in range(3))
+EXEC = RunKey("c1", 1, "e1")
+
+
+@in_loop
+async def test_a_run_that_is_not_needed_is_acknowledged_and_no_other() -> None:
+    with watching() as (made, keeper):
+        for key in (*KEYS, EXEC):
+            keeper.keeps(key, Process(5, 6))
+        assert await made.acknowledge_strangers(lambda: frozenset(KEYS[:2])) == 2
+        assert [(m.get("id"), m.get("exec")) for m in await keeper.runs()] == [("c0", ""), ("c1", "")]
+
+
+@in_loop
+async def test_a_keeper_with_as_many_as_are_needed_is_asked_for_all_only_now_and_then() -> None:
+    with watching() as (made, keeper):
+        for key in KEYS:
+            keeper.keeps(key, Process(5, 6))
+        needed = frozenset(KEYS)
+        for _ in range(module.COUNTED_ROUNDS + 2):
+            assert await made.acknowledge_strangers(lambda: needed) == 0
+        assert keeper.lists == 2
+        other = frozenset({*KEYS[:2], EXEC})  # as many, and not the same ones
+        found = [await made.acknowledge_strangers(lambda: other) for _ in range(module.COUNTED_ROUNDS + 1)]
+        assert found == [*[0] * module.COUNTED_ROUNDS, 1]
+        assert await made.acknowledge_strangers(lambda: frozenset(KEYS[:1])) == 1  # more than are needed: at once
