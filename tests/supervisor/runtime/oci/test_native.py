@@ -94,3 +94,49 @@ async def test_it_is_clean_when_a_minute_has_passed_or_the_cgroup_is_others_too(
         watches.cgroups[task.id] = SHARED
         await made(tmp_path, watches).delete_process(task)
         assert rundir.runs(str(tmp_path)) == [] and watches.cgroups == {} and cgroups.existing(SHARED)
+
+
+class Marks(Owner):
+    """Marks by directory, as they are read; "own" is this exitd's."""
+
+    def __init__(self, marks: dict[str, str]) -> None:
+        super().__init__("own")
+        self._marks = marks
+        self.read: list[str] = []
+
+    def owns(self, directory: str) -> bool:
+        return self._marks.get(directory) == "own"
+
+    def is_anothers(self, directory: str) -> bool:
+        self.read.append(directory)
+        return self._marks.get(directory, "own") != "own"
+
+
+@in_loop
+async def test_only_its_own_cgroups_are_swept_and_anothers_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with marks of both, in two hierarchies, is nobody's to clear: whose it is cannot be known."""
+    marks = Marks({"/own/v1": "own", "/both/v1": "own", "/both/v2": "another", "/another/v1": "another"})
+    paths, cleared = ["/own", "/both", "/another", "/unmarked", "/known"], list[str]()
+
+    def existing(path: str) -> tuple[str, ...]:
+        return (f"{path}/v1", f"{path}/v2")
+
+    async def clear(_: NativeContainers, path: str) -> None:
+        cleared.append(path)
+
+    monkeypatch.setattr(bundle, "all_cgroups", lambda: tuple(paths))
+    monkeypatch.setattr(cgroups, "existing", existing)
+    monkeypatch.setattr(NativeContainers, "_clear_cgroup", clear)
+    with watching() as (watches, _):
+        containers = NativeContainers(Place(str(tmp_path), str(tmp_path)), watches, marks)
+        for _ in range(3):
+            await containers.sweep_cgroups({"known"})
+        assert cleared == ["/own"] * 3
+        assert (marks.read.count("/another/v1"), marks.read.count("/both/v2")) == (1, 1)
+        paths.remove("/another")
+        await containers.sweep_cgroups(set())
+        paths.append("/another")  # it may be somebody's else by now
+        await containers.sweep_cgroups(set())
+        assert marks.read.count("/another/v1") == 2
