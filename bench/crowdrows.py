@@ -1,4 +1,4 @@
-"""The end of an init among hundreds of execs that are just being begun, when it is killed and when that is told."""
+"""The end of an init among hundreds of execs that are just being begun, when it is killed and when that is reported."""
 
 import contextlib
 import signal
@@ -34,13 +34,13 @@ class Way(Protocol):
         """ExitdError, Refused: not any more."""
 
     def listening(self, container: WayContainer) -> Callable[[], float]:
-        """Before the end; the result blocks until that is told, and says when (time.perf_counter). TimeoutError."""
+        """Before the end; what it returns blocks until that is reported, and returns when. TimeoutError."""
 
     def clean(self, container: WayContainer) -> None: ...
 
 
 class ByContainerd:
-    """A task of one runtime, its end told by containerd's event."""
+    """A task of one runtime, its end reported by containerd's event."""
 
     def __init__(self, node: Node, who: str, exits: Exits, process: dict[str, Any]) -> None:
         self.name, self.goal = who, GOAL_MS if who == EXITD else None
@@ -60,7 +60,7 @@ class ByContainerd:
 
 
 class ByApi:
-    """A container of exitd's own API, its end told by the answer to a Wait."""
+    """A container of exitd's own API, its end reported by the answer to a Wait."""
 
     def __init__(self, node: Node) -> None:
         self.name: str = f"{EXITD}: API"
@@ -77,12 +77,12 @@ class ByApi:
         request = pb.WaitRequest(id=container.id)
         notice: WayNotice[pb.WaitReply] = WayNotice(lambda seconds: self._stub.Wait(request, timeout=seconds))
 
-        def told() -> float:
+        def reported_at() -> float:
             if not notice.result().exit.signal:
                 raise TimeoutError(f"no exit of {container.id}")
             return notice.at
 
-        return told
+        return reported_at
 
     def clean(self, container: WayContainer) -> None:
         container.close()
@@ -99,26 +99,26 @@ def crowd_exit(bench: Bench) -> None:
         ways: list[Way] = [ByApi(node), *(ByContainerd(node, who, exits, process) for who in (EXITD, Containerd.name))]
         by_name = {way.name: way for way in ways}
         took = in_turns(list(by_name), rounds, lambda name: _killed(bench, by_name[name], count), warm_up=0)
-    what = f"init killed among {count} execs until its exit is told"
+    what = f"init killed among {count} execs until its exit is reported"
     for way in ways:
         begun = [execs for _, execs in took[way.name]]
-        untold = sum(ms >= LIMIT_SECONDS * 1000 for ms, _ in took[way.name])
-        note = f"{min(begun)} to {max(begun)} execs had begun; {untold} exits not told within {LIMIT_SECONDS:.0f} s"
+        unreported = sum(ms >= LIMIT_SECONDS * 1000 for ms, _ in took[way.name])
+        note = f"{min(begun)} to {max(begun)} execs had begun; {unreported} not reported within {LIMIT_SECONDS:.0f} s"
         values = [ms for ms, _ in took[way.name]]
         bench.add("crowd-exit", what, way.name, "ms", values, goal=way.goal, note=note)
 
 
 def _killed(bench: Bench, way: Way, count: int) -> tuple[float, int]:
-    """Milliseconds, those of the limit where nobody told, and how many execs had begun."""
+    """Milliseconds, those of the limit where it was not reported, and how many execs had begun."""
     container = way.start(bench.id())
     with ThreadPoolExecutor(count) as pool:
-        told = way.listening(container)
+        reported_at = way.listening(container)
         asking: list[Future[object]] = [pool.submit(way.exec, container, number) for number in range(count)]
         time.sleep(QUICK_KILL_SECONDS if bench.quick else KILL_AFTER_SECONDS)
         killed = time.perf_counter()
         signal.pidfd_send_signal(container.pidfd, signal.SIGKILL)
         try:
-            ms = (told() - killed) * 1000
+            ms = (reported_at() - killed) * 1000
         except TimeoutError:
             ms = LIMIT_SECONDS * 1000
     refusals = [error for each in asking if (error := each.exception()) is not None]

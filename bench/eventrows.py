@@ -20,7 +20,7 @@ NUMBER_BASE = 1 << 22  # beyond every pid: what is held is nobody
 SOURCE = pathlib.Path(__file__).with_name("forker.c")
 FORKERS = 2  # at once, each with its part
 OFFERED = 10_000  # forks a second, of all together
-EACH = 10_000  # ends, that processor time is told for
+EACH = 10_000  # ends, that processor time is given for
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class Conmon(Monitors):
 
 
 class Containerd:
-    """A containerd with directories and a socket of its own; `ctr events` is who is told, if anybody is to be."""
+    """A containerd with directories and a socket of its own; `ctr events` listens, if anybody does."""
 
     name = "containerd"
 

@@ -156,7 +156,7 @@ def settle() -> None:
 
 
 def exit_wait(bench: Bench) -> None:
-    """From the kill of init until the answer to a Wait has arrived, the store's flush told apart."""
+    """From the kill of init until the answer to a Wait has arrived, the store's flush counted apart."""
     with contextlib.closing(Daemon(bench.scratch)) as daemon, daemon.client() as client:
         stub = daemon.stub()
         wait_once(daemon, client, stub)
@@ -178,9 +178,9 @@ def wait_once(daemon: Daemon, client: Client, stub: Stub) -> tuple[float, float]
     settle()
     begun = time.perf_counter()
     container.kill()
-    told = waiter.result().exit.signal
-    if told != signal.SIGKILL:
-        raise RuntimeError(f"Wait said signal {told}")
+    number = waiter.result().exit.signal
+    if number != signal.SIGKILL:
+        raise RuntimeError(f"Wait said signal {number}")
     flush = _setting(client, "flush_seconds")
     container.close()
     client.remove(container.id, force=True)
@@ -293,12 +293,12 @@ def _wake(bench: Bench, crowd: WayContainer, waiter: "subprocess.Popen[str]", co
     begun = time.monotonic()
     crowd.kill()
     out, _ = waiter.communicate(timeout=LIMIT_SECONDS)
-    told = json.loads(out.splitlines()[-1])
-    if told["answered"] != count or told["wrong"]:
-        raise RuntimeError(f"of {count} Waits: {told}")
-    note = f"first after {(told['first'] - begun) * 1000:.1f} ms"
+    answer = json.loads(out.splitlines()[-1])
+    if answer["answered"] != count or answer["wrong"]:
+        raise RuntimeError(f"of {count} Waits: {answer}")
+    note = f"first after {(answer['first'] - begun) * 1000:.1f} ms"
     what = f"{count:,} Waits on one exit: the last answered"
-    bench.add("waits", what, EXITD, "s", (told["last"] - begun,), goal=1.5, note=note)
+    bench.add("waits", what, EXITD, "s", (answer["last"] - begun,), goal=1.5, note=note)
 
 
 def restart(bench: Bench) -> None:

@@ -24,11 +24,11 @@ from supervisor.ttrpc.blocking import CONNECT_SECONDS, READ_BYTES, connected
 from supervisor.ttrpc.connection import ClientConnection
 from supervisor.ttrpc.happenings import Replied
 
-LOOK_SECONDS = 0.05  # between two looks whether all is told: what is looked at has its time already
+LOOK_SECONDS = 0.05  # between two looks whether all are reported: what is looked at has its time already
 
 
 class End(NamedTuple):
-    """When it was told (time.monotonic), and with which signal; 0 where it is not one."""
+    """When it was reported (time.monotonic), and with which signal; 0 where it is not one."""
 
     at: float
     signal: int
@@ -40,7 +40,7 @@ Asked = Callable[[], None]
 
 def by_ttrpc(socket: str, ids: Sequence[str], asked: Asked) -> Ends:
     """A Wait for each, all on one connection. ConnectionError: it ended before all were answered."""
-    core, told = ClientConnection(), {}
+    core, ends = ClientConnection(), {}
     with contextlib.closing(connected(socket, CONNECT_SECONDS)) as connection:
         streams = {}
         for id in ids:
@@ -56,8 +56,8 @@ def by_ttrpc(socket: str, ids: Sequence[str], asked: Asked) -> Ends:
                 raise ConnectionError(f"{len(core)} Waits have no answer")
             for event in core.receive(data):
                 number = event.message.exit.signal if isinstance(event, Replied) else 0  # type: ignore[attr-defined]
-                told[streams[event.stream]] = End(at, number)
-    return told
+                ends[streams[event.stream]] = End(at, number)
+    return ends
 
 
 def by_events(socket: str, ids: Sequence[str], asked: Asked) -> Ends:
@@ -67,9 +67,9 @@ def by_events(socket: str, ids: Sequence[str], asked: Asked) -> Ends:
         exits = steps.enter_context(contextlib.closing(api.exits()))
         asked()
         until(lambda: all(exits.heard(id) is not None for id in ids), "the exits of all", step=LOOK_SECONDS)
-        told = {id: exits.of(id) for id in ids}
+        ends = {id: exits.of(id) for id in ids}
     # Where perf_counter is the same clock, as on Linux.
-    return {id: End(at, code - 128) for id, (at, code) in told.items()}
+    return {id: End(at, code - 128) for id, (at, code) in ends.items()}
 
 
 WAYS: Mapping[str, Callable[[str, Sequence[str], Asked], Ends]] = {EXITD: by_ttrpc, Containerd.name: by_events}
@@ -83,10 +83,10 @@ def main(way: str, socket: str, *ids: str) -> None:
         begun = _used_ms()
         print("asked", flush=True)
 
-    told = WAYS[way](socket, ids, asked)
-    times = [end.at for end in told.values()]
-    wrong = [id for id, end in told.items() if end.signal != signal.SIGKILL]
-    result = {"answered": len(told), "wrong": wrong[:3], "first": min(times), "last": max(times)}
+    ends = WAYS[way](socket, ids, asked)
+    times = [end.at for end in ends.values()]
+    wrong = [id for id, end in ends.items() if end.signal != signal.SIGKILL]
+    result = {"answered": len(ends), "wrong": wrong[:3], "first": min(times), "last": max(times)}
     print(json.dumps({**result, "used_ms": _used_ms() - begun}), flush=True)
 
 

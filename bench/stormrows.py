@@ -1,4 +1,4 @@
-"""Many inits that are killed in one moment, and when the first and the last of their exits is told."""
+"""Many inits that are killed in one moment, and when the first and the last of their exits is reported."""
 
 import contextlib
 import json
@@ -102,11 +102,11 @@ def storm(bench: Bench) -> None:
             killed, used = _median(storms, "killed"), _median(storms, "used")
             note = f"all killed after {killed:.1f}, the client's processor time {used:.0f}"
             for which, goal in zip(("first", "last"), mine, strict=True):
-                what = f"{count} inits killed at once until the {which} exit is told"
+                what = f"{count} inits killed at once until the {which} exit is reported"
                 values = [float(getattr(each, which)) for each in storms]
                 bench.add("storm", what, who, "ms", values, goal=goal, note=note)
         pairs = zip(took[ByApi.name], took[ByContainerd.name], strict=True)
-        what = f"{count} inits killed at once until the last exit is told, over containerd's shim"
+        what = f"{count} inits killed at once until the last exit is reported, over containerd's shim"
         goal = QUOTIENT_GOAL if count == many else None
         bench.add("storm", what, ByApi.name, "x", [ours.last / theirs.last for ours, theirs in pairs], goal=goal)
 
@@ -116,7 +116,7 @@ def _median(storms: Sequence[Storm], name: str) -> float:
 
 
 def _storm(bench: Bench, way: Way, count: int) -> Storm:
-    """All of them made, waited for, killed, told and removed."""
+    """All of them made, waited for, killed, reported and removed."""
     containers = few_at_once(way.start, [bench.id() for _ in range(count)])
     with _client(way, [each.id for each in containers]) as client:
         until(lambda: way.is_asked(count), f"{count} pending Waits", step=0.05)
@@ -128,12 +128,12 @@ def _storm(bench: Bench, way: Way, count: int) -> Storm:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             killed = time.monotonic()
         out, _ = client.communicate(timeout=2 * LIMIT_SECONDS)
-    told = json.loads(out.splitlines()[-1])
-    if told["answered"] != count or told["wrong"]:
-        raise RuntimeError(f"{way.name}: of {count} ends: {told}")
+    answer = json.loads(out.splitlines()[-1])
+    if answer["answered"] != count or answer["wrong"]:
+        raise RuntimeError(f"{way.name}: of {count} ends: {answer}")
     few_at_once(way.clean, containers)
-    first, last = ((told[name] - begun) * 1000 for name in ("first", "last"))
-    return Storm(first, last, (killed - begun) * 1000, told["used_ms"])
+    first, last = ((answer[name] - begun) * 1000 for name in ("first", "last"))
+    return Storm(first, last, (killed - begun) * 1000, answer["used_ms"])
 
 
 @contextlib.contextmanager

@@ -128,7 +128,7 @@ def _sessions(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Session]:
         stack.callback(session.close)
         wait_logged(peer.log_of(id), READY + b"\n")
         session.write(b"?")
-        wait_for(session, b"?")  # whether or not it was attached in time to be told that `cat` is ready
+        wait_for(session, b"?")  # whether or not it was attached in time to see that `cat` is ready
         sessions["exitd: shim" if isinstance(peer, Shims) else peer.name] = session
     daemon = stack.enter_context(contextlib.closing(Daemon(bench.scratch)))
     sessions["exitd: API"] = stack.enter_context(contextlib.closing(OverApi(daemon)))
@@ -186,7 +186,7 @@ def exec_true(bench: Bench) -> None:
 
         for load in bench.loads():
             for who, values in in_turns(list(ways), bench.count(50, 3), run_by).items():
-                what = "`true` in a running container until its end is told"
+                what = "`true` in a running container until its end is reported"
                 bench.add("exec", what, who, "ms", values, load=load)
 
 
@@ -218,7 +218,7 @@ def _execs(bench: Bench, stack: contextlib.ExitStack) -> dict[str, Callable[[], 
 
 
 def true_call(client: Client, container: str) -> None:
-    """`true` in a running container, until exitd has told its end."""
+    """`true` in a running container, until exitd has reported its end."""
     made = client.exec(container, pb.ExecSpec(args=[TRUE]))
     ended = client.begin_wait(container, exec_id=made.id).result(LIMIT_SECONDS)
     if ended is None or ended.kind != "exited" or ended.code:

@@ -51,7 +51,7 @@ def task_exec(bench: Bench, node: Node) -> None:
 def exec_sync(bench: Bench, node: Node) -> None:
     """An exec of `true` to its end, as CRI's ExecSync asks for it and without a command's own start: over exitd's API,
     and over containerd's API under both runtimes."""
-    what = "exec of `true` until its end is told"
+    what = "exec of `true` until its end is reported"
     environment, user = ["PATH=/usr/bin:/bin"], {"uid": 0, "gid": 0}
     process: dict[str, object] = {"args": TRUE.args, "cwd": "/", "env": environment, "user": user}
     bare = Bare(bench.scratch)

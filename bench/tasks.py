@@ -108,7 +108,7 @@ class Node(Containerd):
 
 
 class Told:
-    """A Peer: a task of one runtime, its end told by containerd's event."""
+    """A Peer: a task of one runtime, its end reported by containerd's event."""
 
     def __init__(self, node: Node, who: str, exits: Exits) -> None:
         self.name = who
@@ -187,4 +187,4 @@ def answered(
 
 def _check(code: int) -> None:
     if code != 128 + signal.SIGKILL:
-        raise ValueError(f"{code} is told of a SIGKILL")
+        raise ValueError(f"{code} is reported for a SIGKILL")
