@@ -26,7 +26,7 @@ BEGUN := rm -rf $(OPTIONS)
 # In the order of tests/conftest.py, long files first.
 AT_ONCE := --dist loadfile --no-loadscope-reorder
 UNIT = $(RECORDED) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) $(AT_ONCE) \
-	--timeout 120 -o faulthandler_timeout=150 --ignore tests/system -m "not system and not slow_build"
+	--timeout 120 --ignore tests/system -m "not system and not slow_build"
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
 SYSTEM = $(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) $(AT_ONCE) -m "system or slow_build" $(SYSTEM_TESTS)

@@ -28,7 +28,8 @@ LONG = (
     *("test_containerd_random.py", "test_few_pids.py", "test_complaints_daemon.py", "test_memory_live.py"),
     *("kill_matrix/test_task_exec.py", "test_state_lost.py", "test_shimclient_odd.py"),
 )
-END_SECONDS = 60.0  # of a process, after its last test
+GRACE_SECONDS = 60.0  # for a test, past its limit; and for a process to end, after its last test
+STDERR = pytest.StashKey[int]()  # a descriptor, also while what is written there is captured
 LAST_CHARACTERS = 1500  # of a failure's report, printed at once
 # Hypothesis knows a slow example, but not that it was the machine which was slow; where it sees CI it does the same.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -61,10 +62,24 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that hangs where no signal is heard, in C, ends its process, which shows where."""
+    mark = item.get_closest_marker("timeout")
+    own = mark.args[0] if mark is not None and mark.args else item.config.getoption("timeout")
+    seconds = float(own or item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_unconfigure() -> None:
-    """A thread that never ends would keep the process from ending, and so the whole run."""
-    faulthandler.dump_traceback_later(END_SECONDS, exit=True, file=2)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """So does a thread that never ends, which would keep the run from ending. A worker waits for its controller."""
+    if not hasattr(config, "workerinput"):
+        faulthandler.dump_traceback_later(GRACE_SECONDS, exit=True, file=config.stash[STDERR])
 
 
 def _long_files_first(items: list[pytest.Item]) -> None:
@@ -131,6 +146,7 @@ class AtOnce:
 @pytest.hookimpl(trylast=True)  # after the one that makes the reporter
 def pytest_configure(config: pytest.Config) -> None:
     heed_signals()
+    config.stash[STDERR] = os.dup(2)
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if in_ci() and terminal is not None:
         config.pluginmanager.register(AtOnce(terminal), "at-once")

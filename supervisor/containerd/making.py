@@ -42,6 +42,7 @@ from supervisor.ttrpc.faults import CallFailed
 WORD = "exitd.task"  # in the bundle: `delete` of the relay reads it
 POD_FILE = "exitd."  # and one of sandbox.FILES: in a sandbox's bundle, for its members
 MOST_BYTES, MOST_PID = 1 << 16, 1 << 22
+MOST_RELAYS = 4  # whose sockets are looked at in one moment: each waits for the lock that a beginning relay has
 MOST_AT_ONCE = 32  # tasks on one file system that hangs take a place each, and leave some to others
 _ID = LatePattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)  # wider than containerd's own 76 characters
 
@@ -56,6 +57,7 @@ class Asides:
     asked: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE))  # files that a Create or an Exec names
     mounts: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE, reserve=True))  # root file systems
     bundles: Aside = field(default_factory=lambda: Aside(MOST_AT_ONCE, reserve=True))  # the notes in bundles
+    relays: Aside = field(default_factory=lambda: Aside(MOST_RELAYS, reserve=True))  # the lock at their sockets
 
 
 async def spec_of(request: pb.CreateTaskRequest, caller: Caller, asides: Asides) -> Spec:

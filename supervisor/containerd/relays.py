@@ -9,6 +9,7 @@ name in STATE/shimv2/relays. Whoever is killed, the next exitd goes on with what
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,13 @@ class Relays:
     async def task_removed(self, container: Container) -> None:
         """Have the socket of the relay that this task had removed, when the relay has ended."""
         task = container.spec.task
-        if task is not None and task.socket and task.courier:
+        if task is not None and task.socket:
             await self.given_up(task.socket, process_of(task.courier))
 
     async def given_up(self, socket: str, relay: Process | None = None) -> None:
         """Have the socket removed when nobody listens there, now or later. `relay`: who is thought to listen; before
-        that process has ended the socket is not looked at. When this returns, the next exitd knows of it, too."""
+        that process has ended the socket is not looked at. When this returns, the next exitd knows of it, too, unless
+        the note could not be written, which is logged."""
         async with self._noting:
             if socket in self._awaited:
                 self._awaited[socket] = True
@@ -73,8 +75,8 @@ class Relays:
         """At the path there may be another relay by now, of a task with the same name: that one is awaited, too."""
         try:
             while True:
-                if relay is not None:
-                    await _ended(relay)
+                if (known := relay) is not None:
+                    await insist(partial(_ended, known), f"watching the relay at {socket}", "")
                 self._awaited[socket] = False
                 relay = await insist(lambda: self._look(socket), f"removing {socket}", "")
                 if relay is None and await self._forgotten(socket):
@@ -84,7 +86,7 @@ class Relays:
 
     async def _look(self, socket: str) -> Process | None:
         """Return the relay that still listens; otherwise the socket has gone. Raises OSError, TimedOut, Busy."""
-        return await self._asides.bundles.run(f"removing {socket}", lambda: sockets.remove_stale(socket), socket)
+        return await self._asides.relays.run(f"removing {socket}", lambda: sockets.remove_stale(socket), socket)
 
     async def _forgotten(self, socket: str) -> bool:
         """Remove the note, unless the socket was named again since it was looked at."""

@@ -45,7 +45,9 @@ def remove_stale(path: str) -> Process | None:
 
     The lock is not taken for one that has gone: nearly every relay removes its own, and those that begin wait for each
     other there."""
-    if not os.path.lexists(path):
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
         return None
     with _lock():
         found = _listener(path)

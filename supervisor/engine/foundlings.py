@@ -6,6 +6,7 @@ Also the opposite: the run directory of a living container that somebody else re
 import asyncio
 import os
 from collections.abc import Iterable
+from functools import partial
 
 import structlog
 
@@ -29,6 +30,7 @@ from supervisor.system.inotify import (
     InotifyWatch,
     Item,
     Overflow,
+    is_end,
 )
 
 AGAIN_SECONDS = 1.0  # after a refused commit
@@ -112,10 +114,10 @@ class Foundlings:
     async def _look_at(self, id: str) -> list[Foundling]:
         try:
             judged = await self._judged(id)
-            if not judged:
-                self._forget(id)
             while self._watch_inner(id, [found for found, verdict in judged if _is_awaited(verdict)]):
                 judged = await self._judged(id)  # what came between the look and the watch; also another directory
+            if not judged:
+                self._forget(id)
             return [found for found, verdict in judged if await self._act(found, verdict)]
         except ExitdError as error:
             log.warning("run directory not adopted yet, trying again", container=ascii(id), why=str(error))
@@ -218,10 +220,16 @@ class Foundlings:
         for path in missing:
             try:
                 assert self._inotify is not None
-                watches[path] = self._inotify.watch(path, INNER_MASK, lambda _: self._soon(id))
+                watches[path] = self._inotify.watch(path, INNER_MASK, partial(self._changed_inside, id, path))
             except OSError as error:
                 log.debug("not watched, looked at again by time", path=ascii(path), why=error.strerror)
         return bool(missing & watches.keys())
+
+    def _changed_inside(self, id: str, path: str, item: Item) -> None:
+        """A directory that has gone may be made again, and is to be watched anew then."""
+        if is_end(item):
+            self._inner.get(id, {}).pop(path, None)
+        self._soon(id)
 
     def _changed(self, item: Item) -> None:
         if isinstance(item, Overflow):

@@ -88,6 +88,7 @@ class Shims:
                     if not adopt and not tty:
                         seats.share_with(watch)
                     return await self._word(watch, seats, limit_seconds)
+            watch.asked_in_vain = True
             # A stopped keeper's queue holds copies of those ends, which would keep them open forever: make new ones.
             with await _seated(watch, wanted) as seats:
                 try:

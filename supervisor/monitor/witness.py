@@ -81,6 +81,7 @@ class ShimWatch:
     shim_is_unheld: bool = False  # it has begun, but there was no room yet to watch it
     shim_timer: asyncio.TimerHandle | None = None  # for the next try
     others: set[int] = field(default_factory=set)  # pidfds of shims that another has replaced before they ended
+    asked_in_vain: bool = False  # for a shim: a keeper that does not answer may begin it yet
     closed: bool = False
     shim_is_stuck: bool = False  # it has not reaped its zombie, and is not expected to
     shim_gone: asyncio.Event = field(default_factory=asyncio.Event)

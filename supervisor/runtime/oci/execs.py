@@ -33,6 +33,7 @@ from supervisor.system import room
 PROCESS = "process.json"
 
 SETTLED_SECONDS = 5.0  # until what a killed runtime has left behind has begun or ended
+SIGNS_SECONDS = 5.0  # between a shim's taking its lock and its signature
 HOLD_MS = 10_000  # how long the output waits for the client that is to attach
 
 log = structlog.get_logger(__name__)
@@ -61,7 +62,7 @@ class NativeExecs:
             if isinstance(status, launch.Created):
                 init = self._watching.hold(watch, status)
                 return MadeExec(init, watch.shim, kills, unseen=await self._is_unseen(watch, wanted.argv0))
-            made = await room.surely(partial(self._begun_without_word, container, e, watch, status))
+            made = await self._certainly_begun(container, e, watch, status)
             if made is NoProcess.NEVER_BEGAN:
                 blame = partial(_blame, wanted, container, status, self._place.create_seconds)
                 raise await looking.run(where, blame)
@@ -79,6 +80,21 @@ class NativeExecs:
             raise command.never_executed(argv0)
         return beginning is not Beginning.SEEN
 
+    async def _certainly_begun(
+        self, container: Container, e: Exec, watch: Watch, status: launch.Failed | ExitdError | None
+    ) -> Process | NoProcess:
+        """As `_begun_without_word`, repeated while there is no room to look, and for SIGNS_SECONDS while a shim has the
+        lock and has not signed it. Raises ShimFailed."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + SIGNS_SECONDS
+        while True:
+            try:
+                return await room.surely(partial(self._begun_without_word, container, e, watch, status))
+            except ShimFailed:
+                if loop.time() > end:
+                    raise
+            await asyncio.sleep(LOOK_SECONDS)
+
     async def _begun_without_word(
         self, container: Container, e: Exec, watch: Watch, status: launch.Failed | ExitdError | None
     ) -> Process | NoProcess:
@@ -91,8 +107,9 @@ class NativeExecs:
         return await (self._begun_unseen if status is None else self.begun_exec)(container, e)
 
     async def _shims_word(self, watch: Watch, e: Exec) -> launch.Created | launch.Failed | ExitdError | None:
-        """Return the shim's report; the error, if none was started; None if it was killed before it, or is stopped and
-        will not report in time."""
+        """Return the shim's report; the error, if none was started but a silent keeper may start one yet; None if it
+        was killed before it, or is stopped and will not report in time. Raises ShimFailed and Busy where no shim is
+        started."""
         try:
             return await self._watching.shims.begin(
                 watch,
@@ -106,6 +123,8 @@ class NativeExecs:
             log.warning("shim of an exec says nothing", container=e.key.container, exec=e.key.exec_id, why=str(error))
             return None
         except (Busy, ShimFailed) as error:
+            if not watch.asked_in_vain:
+                raise
             return error
 
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:

@@ -177,8 +177,8 @@ class Watching:
             if pid := known.number("init_pid"):
                 return Process(pid, known.number("init_started"))
             return NoProcess.NEVER_BEGAN
-        except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage):  # or one of an older version
-            return NoProcess.UNKNOWN
+        except (keeper.KeeperSilent, keeper.JournalUnread, launch.KeeperRefused, fields.BadMessage):
+            return NoProcess.UNKNOWN  # also of a keeper of an older version
 
     async def _known_to_keeper(self, key: RunKey) -> fields.Message | None:
         """Ask more than once: the keeper's list may move while it is read."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import errno
 import fcntl
 import os
 import socket
@@ -12,6 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -105,19 +107,6 @@ async def test_a_relay_that_has_removed_its_socket_is_forgotten(place: Place) ->
             await until(lambda: not place.noted())
 
 
-@in_loop
-async def test_the_next_exitd_goes_on_with_the_note(place: Place) -> None:
-    place.bound("abc").close()
-    with child() as relay:
-        async with place.relays() as relays:
-            await relays.task_removed(place.task("abc", name_of(relay)))
-        async with place.relays():
-            assert (place.names(), place.noted()) == (["abc"], ["abc"])
-            relay.kill()
-            await until(lambda: not place.noted())
-            assert place.names() == []
-
-
 @contextmanager
 def listening(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A relay as far as it listens there; one that is killed leaves its socket."""
@@ -139,6 +128,8 @@ async def test_a_relay_that_is_known_by_its_socket_alone_is_awaited(place: Place
         (place.notes / "noted").write_text(f"{noted.pid}/1")  # as exitd wrote them once
         async with place.relays() as relays:
             await relays.given_up(str(place.sockets / "abc"))
+        async with place.relays():  # the next exitd
+            await asyncio.sleep(0.05)
             assert (place.names(), place.noted()) == (["abc", "noted"], ["abc", "noted"])
             relay.kill()
             await until(lambda: place.noted() == ["noted"])
@@ -150,15 +141,24 @@ async def test_a_relay_that_is_known_by_its_socket_alone_is_awaited(place: Place
 
 
 @in_loop
-async def test_the_next_relay_at_the_path_is_awaited_too(place: Place) -> None:
+async def test_the_next_relay_at_the_path_is_awaited_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task of the same name has the same path; also a pod's tasks have one relay."""
+    remove_stale, found = sockets.remove_stale, list[Process | None]()
+
+    def looks(path: str) -> Process | None:
+        found.append(remove_stale(path))
+        return found[-1]
+
+    monkeypatch.setattr(sockets, "remove_stale", looks)
     with child() as first, listening(place.sockets / "abc") as second:
         async with place.relays() as relays:
             named = (name_of(first), name_of(second), name_of(second))
             await asyncio.gather(*(relays.task_removed(place.task("abc", relay)) for relay in named))
+            assert found == []  # before the first has ended
             first.kill()
-            first.wait()
-            await asyncio.sleep(0)
+            await until(lambda: found)
+            assert found == [name_of(second)]
+            assert (place.names(), place.noted()) == (["abc"], ["abc"])
             second.kill()
             await until(lambda: not place.noted())
             assert place.names() == []
@@ -212,6 +212,37 @@ async def test_a_removal_that_fails_is_tried_again_and_the_note_stays(
     assert {line["event"] for line in logged} == {f"removing {place.sockets}/abc failed, trying again"}
 
 
+@in_loop
+async def test_without_room_for_a_look_or_a_watch_both_are_tried_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "RETRY_SECONDS", (0.0,))
+    loop, connect = asyncio.get_running_loop(), socket.socket
+    refused = [OSError(errno.EMFILE, "descriptors"), OSError(errno.ENOSPC, "watches")]
+
+    def opened(*kind: Any) -> socket.socket:
+        if len(refused) == 2:
+            raise refused.pop(0)
+        return connect(*kind)
+
+    def add_reader(fd: int, call: Any) -> None:
+        if refused:
+            raise refused.pop(0)
+        type(loop).add_reader(loop, fd, call)
+
+    with listening(place.sockets / "abc") as relay:
+        before = descriptors()
+        async with place.relays() as relays:
+            monkeypatch.setattr(socket, "socket", opened)
+            monkeypatch.setattr(loop, "add_reader", add_reader)
+            await relays.given_up(str(place.sockets / "abc"))
+            await until(lambda: not refused and len(descriptors() - before) == 1)  # the relay's pidfd
+            assert (place.names(), place.noted()) == (["abc"], ["abc"])
+            relay.kill()
+            await until(lambda: not place.noted())
+            assert place.names() == []
+
+
 @pytest.mark.parametrize("courier", ["", "1", "1/", "/1", "x/1", "-1/1", "4194305/1", "1" * 5000 + "/1"])
 def test_what_names_no_process_is_none(courier: str) -> None:
     assert process_of(courier) is None
@@ -224,7 +255,6 @@ async def test_tasks_without_a_relay_or_a_socket_leave_nothing(place: Place) -> 
         for spec in (
             dataclasses.replace(native.spec, task=None),
             dataclasses.replace(native.spec, task=dataclasses.replace(native.spec.task or Task(""), socket="")),
-            dataclasses.replace(native.spec, task=dataclasses.replace(native.spec.task or Task(""), courier="")),
         ):
             await relays.task_removed(dataclasses.replace(native, spec=spec))
     assert place.noted() == []

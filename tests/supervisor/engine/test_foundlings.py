@@ -134,6 +134,25 @@ def test_a_run_directory_made_between_a_look_and_its_watch_is_watched_too(
     with_foundlings(tmp_path, test)
 
 
+def test_a_run_directory_that_is_removed_and_made_again_is_watched_again(tmp_path: Path) -> None:
+    async def test(t: Watched) -> None:
+        t.begin()
+        await t.settled()
+        async with alive() as init:
+            for _ in range(2):
+                box = Handmade(t.state, "box")
+                await until(lambda: len(t.foundlings._inner.get("box", ())) == 2, "watches")
+                await t.settled()
+                shutil.rmtree(box.path)
+                await until(lambda: len(t.foundlings._inner.get("box", ())) == 1, "the end of a watch")
+            box = Handmade(t.state, "box")
+            await until(lambda: len(t.foundlings._inner.get("box", ())) == 2, "watches")
+            box.made(init).started()
+            await until(lambda: "box" in t.node.containers, "adoption")
+
+    with_foundlings(tmp_path, test)
+
+
 def test_one_that_nobody_started_is_adopted_by_time_as_created_and_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

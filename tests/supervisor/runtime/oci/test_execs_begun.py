@@ -87,6 +87,46 @@ async def test_where_no_shim_could_sign_one_that_comes_later_runs_nothing_or_goe
 
 
 @in_loop
+async def test_a_lock_that_is_taken_and_not_signed_yet_is_looked_at_again(tmp_path: Path) -> None:
+    """Otherwise an exec would be reported as failed whose shim is just about to begin it."""
+    rundir.make(str(tmp_path), "c1", 1, b"plan").close()
+    path = rundir.path_of(str(tmp_path), "c1", 1, "e1")
+    rundir.make_in(path, b"plan").close()
+    taken = ["not signed"] * 3
+
+    class Taken(Watching):
+        @contextlib.asynccontextmanager
+        async def _locked(self, path: str) -> AsyncIterator[None]:
+            if taken:
+                raise ShimFailed(taken.pop())
+            async with super()._locked(path):
+                yield
+
+    execs = NativeExecs(cast(Any, SimpleNamespace(state=str(tmp_path), create_seconds=0.1)), cast(Any, Taken()))
+    watch = cast(Any, SimpleNamespace(shim=None))
+    assert await execs._certainly_begun(CONTAINER, EXEC, watch, Busy("no room")) is NoProcess.NEVER_BEGAN
+    assert taken == []
+
+
+@pytest.mark.parametrize("asked_in_vain", [True, False])
+@in_loop
+async def test_a_refusal_is_looked_into_only_where_a_silent_keeper_may_begin_a_shim_yet(asked_in_vain: bool) -> None:
+    """A look takes descriptors, for the lack of which most are refused: it would last as long as that."""
+
+    async def begin(*_: object, **__: object) -> None:
+        raise Busy("no room")
+
+    place = SimpleNamespace(create_seconds=0.1)
+    execs = NativeExecs(cast(Any, place), cast(Any, SimpleNamespace(shims=SimpleNamespace(begin=begin))))
+    asked = execs._shims_word(cast(Any, SimpleNamespace(asked_in_vain=asked_in_vain)), EXEC)
+    if asked_in_vain:
+        assert isinstance(await asked, Busy)
+    else:
+        with pytest.raises(Busy):
+            await asked
+
+
+@in_loop
 async def test_a_shim_that_has_signed_and_then_failed_bars_any_other(tmp_path: Path) -> None:
     """tests/system/test_shim.py shows that another finds the lock signed; nothing is looked for."""
     rundir.make(str(tmp_path), "c1", 1, b"plan").close()
