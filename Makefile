@@ -27,6 +27,8 @@ BEGUN := rm -rf $(OPTIONS)
 AT_ONCE := --dist loadfile --no-loadscope-reorder
 UNIT = $(RECORDED) $(PY) -m pytest --numprocesses $(UNIT_WORKERS) $(AT_ONCE) \
 	--timeout 120 --ignore tests/system -m "not system and not slow_build"
+# About half of them, by time; the other half is all the others.
+HALF := $(addprefix tests/supervisor/,api cli containerd engine model monitor runtime)
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
 SYSTEM = $(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) $(AT_ONCE) -m "system or slow_build" $(SYSTEM_TESTS)
@@ -85,13 +87,13 @@ check: bytecode ## lint, types, the tests without root, all C with musl, glibc a
 	@$(BEGUN)
 	@.ci/beside '$(UNIT)' '$(TYPES_AND_C)'
 
-# One is enough beside the system tests: with more, some of them come too late for their limits.
+# Three lines of work are enough: with more, some of the system tests come too late for their limits.
 ci: UNIT_WORKERS = 1
 ci: deps bytecode ## `make check` and `make test` at once, which is quicker: what CI runs (root, runc)
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(BEGUN)
-	@.ci/beside '$(SYSTEM)' '$(UNIT)' '$(TYPES_AND_C)'
+	@.ci/beside '$(SYSTEM)' '$(UNIT) $(HALF)' '$(TYPES_AND_C) && $(UNIT) tests $(HALF:%=--ignore %)'
 	@$(JUDGED)
 
 bench: deps bytecode ## measure, beside other shims (root)
