@@ -11,7 +11,8 @@ import sys
 import time
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.client import Client, Waiting, ttrpc_beside
+from supervisor.api.answers import Waiting
+from supervisor.api.client import Client, ttrpc_beside
 
 SOCKET = "/run/exitd/exitd.sock"
 LIMIT_SECONDS = 300.0
