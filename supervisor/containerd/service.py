@@ -31,6 +31,7 @@ from supervisor.ttrpc.faults import CallFailed
 READ_SECONDS = 1.0  # for clients to read what is left of an output, before a Wait is answered
 LOOK_SECONDS = 1.0  # wait of a question for a container examined after a daemon start: State has 2 s
 MOST_SIGNAL = 64
+KEY_IS = "relay = ? AND connection = ? AND stream = ?"  # of a tombstone
 
 
 @frozen
@@ -217,8 +218,14 @@ class TaskService:
         return tasks.delete_reply(await self.remove(c, caller.by, caller.key))
 
     async def _deleted_before(self, request: pb.DeleteRequest, caller: Caller) -> TaskLook:
-        words = "relay = ? AND connection = ? AND stream = ?"
-        found = await self._node.store.tombstones(words, *key_parts(caller.key)) if caller.key else []
+        """Return the answer that this very request has had; or the one that the relay has not confirmed, of an earlier
+        request: if exitd ended twice while it answered that, it has failed, and containerd asks again. If there were no
+        such task then, containerd would publish the end itself, a second time."""
+        store = self._node.store
+        found = await store.tombstones(KEY_IS, *key_parts(caller.key)) if caller.key else []
+        if not found and caller.hello.relay:
+            of_task = (caller.hello.relay, caller.namespace, request.id, request.exec_id)
+            found = await store.tombstones(f"relay = ? AND {TOMBSTONE_OF}", *of_task)
         if not found:
             raise tasks.no_exec(request.exec_id) if request.exec_id else tasks.no_task(request.id)
         return tasks.of_tombstone(found[0])

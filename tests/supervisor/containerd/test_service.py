@@ -5,7 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from protos.containerd import task_pb2 as pb
 from supervisor.containerd import making
+from supervisor.containerd.callers import Caller, Hello
 from supervisor.containerd.publish import Publisher
 from supervisor.containerd.service import TaskService
 from supervisor.containerd.tasks import STOPPED, TaskLook
@@ -13,6 +17,7 @@ from supervisor.model.errors import RuntimeFailed
 from supervisor.model.lifecycle import RemoveAsked
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import UNKNOWN_NUMBER, By, Exited, Phase, Spec
+from supervisor.ttrpc.faults import CallFailed
 from tests.supervisor.fakes import World, in_loop, until, world
 
 
@@ -64,3 +69,27 @@ async def test_a_relay_is_not_kept_by_a_task_that_containerd_has_given_up(tmp_pa
         publisher.drop(w.node.containers[id])
         assert service(w).is_unused("r", publisher.has_dropped)
         await publisher.close()
+
+
+@in_loop
+async def test_who_asks_again_for_a_deletion_whose_answer_was_lost_is_given_it(tmp_path: Path) -> None:
+    """By another request of the same relay, since the first has failed: exitd ended twice while it answered. Where
+    there is no such task containerd publishes its end itself, for the second time."""
+
+    def caller(relay: str, stream: int) -> Caller:
+        return Caller(Hello(relay, 1, (), 1, "default", ""), f"{relay}/1/{stream}", 0, By())
+
+    async with world(tmp_path) as w:
+        id = await w.running(Spec(name="web", task=Task(str(tmp_path), relay="r")))
+        w.manager.ends(id, status=Exited(7))
+        await until(lambda: w.node.containers[id].clean)
+        tasks, request = service(w), pb.DeleteRequest(id="web")
+        answer = await tasks.delete(request, caller("r", 33))
+        assert answer.exit_status == 7
+        for stream in (33, 49):
+            assert await tasks.delete(request, caller("r", stream)) == answer
+        with pytest.raises(CallFailed, match="not found"):  # another one's task of that name
+            await tasks.delete(request, caller("q", 33))
+        await w.store.forget_tombstones("relay = ?", "r")  # it was confirmed
+        with pytest.raises(CallFailed, match="not found"):
+            await tasks.delete(request, caller("r", 49))
