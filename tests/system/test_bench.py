@@ -104,7 +104,7 @@ def test_an_end_among_execs_is_measured_of_exitd_and_of_containerds_own_shim(tmp
     bench(tmp_path, "crowd-exit")
     figures: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["figures"]
     assert {each["who"]: each["goal"] for each in figures} == {"exitd: API": 1000, "exitd": 1000, "containerd": None}
-    assert all("0 exits not told" in each["note"] for each in figures if each["goal"])
+    assert all("0 not reported" in each["note"] for each in figures if each["goal"])
 
 
 def test_a_storm_of_ends_is_measured_of_exitds_api_and_of_containerds_own_shim(tmp_path: pathlib.Path) -> None:
@@ -114,16 +114,16 @@ def test_a_storm_of_ends_is_measured_of_exitds_api_and_of_containerds_own_shim(t
     few, many = (f"{count} inits killed at once until the" for count in (3, 6))
     ours, theirs = "exitd: API", "containerd"
     assert goals == {
-        **{(f"{few} first exit is told", ours): 10, (f"{few} first exit is told", theirs): None},
-        **{(f"{few} last exit is told", ours): 45, (f"{few} last exit is told", theirs): None},
-        **{(f"{many} {which} exit is told", who): None for which in ("first", "last") for who in (ours, theirs)},
-        (f"{few} last exit is told, over containerd's shim", ours): None,
-        (f"{many} last exit is told, over containerd's shim", ours): 0.8,
+        **{(f"{few} first exit is reported", ours): 10, (f"{few} first exit is reported", theirs): None},
+        **{(f"{few} last exit is reported", ours): 45, (f"{few} last exit is reported", theirs): None},
+        **{(f"{many} {which} exit is reported", who): None for which in ("first", "last") for who in (ours, theirs)},
+        (f"{few} last exit is reported, over containerd's shim", ours): None,
+        (f"{many} last exit is reported, over containerd's shim", ours): 0.8,
     }
     medians = {(each["what"], each["who"]): each["median"] for each in figures}
     for crowd in (few, many):
         for who in (ours, theirs):
-            assert 0 < medians[f"{crowd} first exit is told", who] <= medians[f"{crowd} last exit is told", who]
+            assert 0 < medians[f"{crowd} first exit is reported", who] <= medians[f"{crowd} last exit is reported", who]
 
 
 def test_an_end_until_the_next_start_is_measured_through_the_cri_of_both_runtimes(tmp_path: pathlib.Path) -> None:
