@@ -67,7 +67,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """A test that hangs where no signal is heard, in C, ends its process, which shows where."""
     mark = item.get_closest_marker("timeout")
     own = mark.args[0] if mark is not None and mark.args else item.config.getoption("timeout")
-    seconds = float(own or item.config.getini("timeout"))
+    seconds = float(own or item.config.getini("timeout") or 0)
+    if not seconds:
+        return (yield)
     faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=item.config.stash[STDERR])
     try:
         return (yield)

@@ -113,6 +113,11 @@ class Relay:
             self.say(Frame(stream, AGAIN, 0, struct.pack(">II", attempt, 1000)))
             self.say(Frame(stream, REQUEST, 0, self._asked[stream][1]))
 
+    def confirm(self) -> None:
+        """All answers have arrived: exitd may forget them."""
+        for stream in self._answers:
+            self.say(Frame(stream, DONE, 0, b""))
+
     def answer(self, stream: int, seconds: float = LIMIT_SECONDS) -> Message:
         """CallFailed as exitd answered. ConnectionError when it has gone."""
         deadline = time.monotonic() + seconds

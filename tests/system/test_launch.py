@@ -1,6 +1,7 @@
 """exitd-launch: a command that dies with the process that asked for it."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import sys
 import pytest
 
 from shim import programs
-from tests.system.waits import LIMIT_SECONDS, wait_readable
+from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
 
 def launch(*words: str, parent: str = "") -> subprocess.CompletedProcess[bytes]:
@@ -37,10 +38,47 @@ def test_with_a_parent_that_is_another_nothing_is_run(parent: str) -> None:
     assert (done.returncode, done.stdout) == (125, b"")
 
 
-@pytest.mark.parametrize("words", [[], ["--"]])
+@pytest.mark.parametrize(
+    "words", [[], ["--"], ["--grace", "10"], ["--grace", "-1", "true"], ["--grace", "60001", "true"]]
+)
 def test_without_a_command_it_says_how_to_be_called(words: list[str]) -> None:
     done = launch(*words)
     assert done.returncode == 125 and b"usage" in done.stderr
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 43", 43), ("kill -TERM $$", -signal.SIGTERM)])
+def test_with_grace_the_end_is_passed_on_too(script: str, code: int) -> None:
+    done = launch("--grace", "1000", "--", "/bin/sh", "-c", f"echo out; {script}")
+    assert (done.returncode, done.stdout) == (code, b"out\n")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_with_grace_a_command_may_end_what_it_does_and_is_killed_if_it_does_not(
+    tmp_path: pathlib.Path, ends: bool
+) -> None:
+    """Its asker is dead when it goes on."""
+    os.mkfifo(tmp_path / "go")
+    grace = "30000" if ends else "50"
+    inner = f"echo $$ >{tmp_path}/pid; read line <{tmp_path}/go; echo $line >{tmp_path}/said; exec sleep 1000"
+    script = (
+        "import os, subprocess, sys\n"
+        "words = [sys.argv[1], str(os.getpid()), '--grace', sys.argv[2], '--', 'sh', '-c', sys.argv[3]]\n"
+        "p = subprocess.Popen(words, start_new_session=True); print(p.pid, flush=True); sys.stdin.read()\n"
+    )
+    words = [sys.executable, "-c", script, str(programs.find("exitd-launch")), grace, inner]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asker:
+        assert asker.stdout is not None
+        launcher = os.pidfd_open(pid := int(asker.stdout.readline()))
+        until((tmp_path / "pid").exists, "the command does not begin")
+        asker.kill()
+    if ends:
+        (tmp_path / "go").write_text("done\n")
+        until(lambda: (tmp_path / "said").exists() and (tmp_path / "said").read_text() == "done\n", "it was killed")
+        os.killpg(pid, signal.SIGKILL)
+    assert wait_readable(launcher)
+    os.close(launcher)
+    number = int((tmp_path / "pid").read_text())
+    until(lambda: not os.path.exists(f"/proc/{number}"), "it lives on")
 
 
 def test_a_command_dies_with_the_process_that_asked_for_it() -> None:

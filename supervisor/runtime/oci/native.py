@@ -30,6 +30,7 @@ from supervisor.system import room
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
 BUSY_CGROUP_SECONDS = 60  # after its end, a container does not count as clean while its cgroup is busy for so long
+START_GRACE_MS = 1000  # for a start whose exitd is killed: init dies with one that is killed in its last step
 LOST_SECONDS = 5.0  # how long an init whose state directory was lost may take to end
 
 log = structlog.get_logger(__name__)
@@ -170,7 +171,8 @@ class NativeContainers:
         command_line = (await self._runtime(container)).start(runplan.runtime_id(container))
         watch = self._watching.get(RunKey(container.id, container.run))
         with _eye_on(watch):
-            result = await runtime.run(command_line, timeout_seconds=self._place.runtime_seconds)
+            limit_seconds = self._place.runtime_seconds
+            result = await runtime.run(command_line, timeout_seconds=limit_seconds, grace_ms=START_GRACE_MS)
         words = runtime.last_error(result.stderr)
         # The runtime may find an init that ends at once deleted, with its fifo, before its start command is done.
         beginning = await watch.beginning(patient=result.returncode == 0) if watch is not None else Beginning.LATE

@@ -169,16 +169,20 @@ def _message(line: str) -> tuple[str, bool]:
     return message, found["level"] in ("error", "fatal")
 
 
-async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = None) -> CommandResult:
-    """Run a command to its end. Raises TimedOut after `timeout_seconds`, OSError when it cannot be executed, Busy when
-    there is no room for its pipes or its process; in the last two cases it did not begin.
+async def run(
+    argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = None, grace_ms: int = 0
+) -> CommandResult:
+    """Run a command to its end. If exitd dies meanwhile, the command is killed, `grace_ms` later.
+
+    Raises TimedOut after `timeout_seconds`, OSError when it cannot be executed, Busy when there is no room for its
+    pipes or its process; in the last two cases it did not begin.
 
     The end is that of the command itself: a container's init inherits the outputs and may hold them open forever. After
     the limit, or if the caller is cancelled, the command and its process group get SIGKILL.
     """
     await room.wait_for(room.FOR_COMMAND, f"a command of {argv[0]}")
     try:
-        command = _Command(argv, cwd)
+        command = _Command(argv, cwd, grace_ms)
     except OSError as error:
         if room.is_used_up(error):  # pids.max, say, which nobody can look at beforehand
             raise room.busy(f"a command of {argv[0]}", error.strerror) from error
@@ -196,9 +200,10 @@ async def run(argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = 
 class _Command:
     """A running command. Belongs to the event loop's thread: PDEATHSIG fires when the spawning thread ends."""
 
-    def __init__(self, argv: Sequence[str], cwd: str | None) -> None:
+    def __init__(self, argv: Sequence[str], cwd: str | None, grace_ms: int) -> None:
+        grace = ("--grace", str(grace_ms)) if grace_ms else ()
         self._process = subprocess.Popen(
-            [programs.find("exitd-launch"), str(os.getpid()), *argv],
+            [programs.find("exitd-launch"), str(os.getpid()), *grace, *argv],
             cwd=cwd,
             env={name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON},
             stdin=subprocess.DEVNULL,
