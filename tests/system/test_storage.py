@@ -41,7 +41,8 @@ def on_tmpfs(name: str, options: str, *, ring_flush_seconds: float = 0.005) -> I
         finally:
             daemon.end()
             until(lambda: not processes_of(base), "processes")
-            subprocess.run(["umount", str(base / name)], check=True)
+            words = ["umount", str(base / name)]  # busy until the last file of who has just ended is closed
+            until(lambda: not subprocess.run(words, stderr=subprocess.DEVNULL).returncode, "it is busy")
 
 
 @pytest.fixture
