@@ -3,7 +3,7 @@
 A relay removes its socket when it ends by itself, and `delete` does so for one that was killed. But containerd does not
 run `delete` for a bundle that it has lost: one that was out of descriptors at its start gives bundles up unread. And a
 relay that still lives when `delete` runs may be killed later. So exitd remembers the socket: by an empty file of its
-name in STATE/shimv2/relays. Whoever is killed, the next exitd goes on with what it finds there.
+name in STATE/shimv2/relays. An exitd that is started later goes on with what it finds there.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Relays:
             await self.given_up(task.socket, process_of(task.courier))
 
     async def given_up(self, socket: str, relay: Process | None = None) -> None:
-        """Have the socket removed when nobody listens there, now or later. `relay`: who is thought to listen; before
+        """Have the socket removed when no relay listens there, now or later. `relay`: the one that listened; before
         that process has ended the socket is not looked at. When this returns, the next exitd knows of it, too, unless
         the note could not be written, which is logged."""
         async with self._noting:

@@ -1,4 +1,4 @@
-"""The sockets of relays that were killed, and whose `delete` program was killed, too, before it had removed them.
+"""The sockets of relays that were killed before they had removed them, and which process listens at one.
 
 Each `start` of a relay on the machine locks the directory while its relay begins (shim/relay/place.c). Everything here
 blocks.
@@ -80,8 +80,8 @@ def _is_locked(fd: int, deadline: float) -> bool:
 
 
 def _listener(path: str) -> Process | None:
-    """Return the relay that listens; None if nobody does. Raises OSError when that is not known: a full queue is
-    somebody's (BlockingIOError), and lack of descriptors proves nothing."""
+    """Return the relay that listens; None without one. Raises OSError when that is not known: a full queue is that of a
+    living relay (BlockingIOError), and lack of descriptors proves nothing."""
     pid = _peer(path)
     while pid is not None:
         found = Process(pid, native.process_stat(pid)[2])
@@ -92,7 +92,7 @@ def _listener(path: str) -> Process | None:
 
 
 def _peer(path: str) -> int | None:
-    """Return the pid of whoever listens; None if nobody does. Raises OSError."""
+    """Return the pid of the process that listens; None without one. Raises OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as one:
         try:
             one.connect(path)

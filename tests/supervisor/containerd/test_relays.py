@@ -179,7 +179,7 @@ async def test_a_relay_that_is_named_while_the_note_about_an_earlier_one_goes_ke
 
     monkeypatch.setattr(sockets, "remove_stale", looks)
     async with place.relays() as relays:
-        await relays.given_up(str(place.sockets / "abc"))  # nobody is there any more
+        await relays.given_up(str(place.sockets / "abc"))  # there is none any more
         await asyncio.to_thread(looked.wait, 30)
         with listening(place.sockets / "abc") as relay:
             await relays.task_removed(place.task("abc", name_of(relay)))
