@@ -84,7 +84,7 @@ class Observer:
         self._monitor = watcher
         self._sight = partial(Sight.of, zombie_readable=zombie_readable, kernel=kernel)
         self._eyes: dict[Process, Eye] = {}
-        self._counts = Counter[str]()  # of eyes, by their watch
+        self._counts = Counter[str]()  # of stored eyes, by their watch
         self._runs: dict[str, int] = {}  # the newest run of each watched container
         self._by_key: dict[RunKey, Eye] = {}
         self._numbering = asyncio.Lock()
@@ -102,7 +102,7 @@ class Observer:
         return self._events.last_seq
 
     def count(self, target: str) -> int:
-        """Return how many processes of this target are watched."""
+        """Return how many processes of this target are watched, and will be reported if exitd dies now."""
         return self._counts[target]
 
     def watcher_of(self, process: Process) -> str:
@@ -317,7 +317,6 @@ class Observer:
 
     def _opened(self, eye: Eye) -> Eye:
         self._eyes[eye.sight.process] = eye
-        self._counts[eye.target] += 1
         return eye
 
     def _watch(self, eye: Eye) -> None:
@@ -325,6 +324,7 @@ class Observer:
 
     def _stored(self, eye: Eye, one: Observed) -> None:
         eye.one = one
+        self._counts[eye.target] += 1
         self._by_key[one.key] = eye
         eye.settled.set()
         if one.cgroup and not eye.ending:
@@ -389,10 +389,10 @@ class Observer:
         self._let_go(eye)
         eye.settled.set()
         del self._eyes[eye.sight.process]
-        self._counts[eye.target] -= 1
-        if not self._counts[eye.target]:
-            del self._counts[eye.target]
         if eye.one is not None:
+            self._counts[eye.target] -= 1
+            if not self._counts[eye.target]:
+                del self._counts[eye.target]
             self._oom.end(eye.one.key)
             self._by_key.pop(eye.one.key, None)
             self._free(eye.one.container, eye.one.run)

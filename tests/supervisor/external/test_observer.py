@@ -88,6 +88,28 @@ def test_the_same_process_is_watched_once_and_reported_once(tmp_path: Path) -> N
     asyncio.run(main())
 
 
+def test_a_process_counts_as_watched_once_the_next_exitd_would_know_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            counted, commit = [], store.commit
+
+            async def committed(change: Transaction, **how: bool) -> object:
+                counted.append(watched.count("/run/runc"))
+                return await commit(change, **how)
+
+            monkeypatch.setattr(store, "commit", committed)
+            with child() as process:
+                await watched.observe(found(process))
+                assert (counted, watched.count("/run/runc")) == ([0], 1)
+                kill_and_reap(process)
+                await until(lambda: not len(watched))
+            assert watched.count("/run/runc") == 0
+
+    asyncio.run(main())
+
+
 def test_a_zombie_that_was_told_is_not_watched_again_by_the_next_exitd(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "db") as store:
