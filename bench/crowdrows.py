@@ -12,7 +12,7 @@ from bench.peers import Containerd
 from bench.rows import Bench
 from bench.tasks import Node
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.compare.containerdapi import Exits, Refused
+from supervisor.compare.containerdapi import ApiError, ExitFeed
 from supervisor.compare.harness import WayNotice, in_turns
 from supervisor.compare.machine import LIMIT_SECONDS
 from supervisor.compare.way import WayContainer
@@ -31,7 +31,7 @@ class Way(Protocol):
 
     def start(self, id: str) -> WayContainer: ...
     def exec(self, container: WayContainer, number: int) -> object:
-        """ExitdError, Refused: not any more."""
+        """ExitdError, ApiError: not any more."""
 
     def listening(self, container: WayContainer) -> Callable[[], float]:
         """Before the end; what it returns blocks until that is reported, and returns when. TimeoutError."""
@@ -42,7 +42,7 @@ class Way(Protocol):
 class ByContainerd:
     """A task of one runtime, its end reported by containerd's event."""
 
-    def __init__(self, node: Node, who: str, exits: Exits, process: dict[str, Any]) -> None:
+    def __init__(self, node: Node, who: str, exits: ExitFeed, process: dict[str, Any]) -> None:
         self.name, self.goal = who, GOAL_MS if who == EXITD else None
         self._node, self._exits, self._process = node, exits, process
 
@@ -122,7 +122,7 @@ def _killed(bench: Bench, way: Way, count: int) -> tuple[float, int]:
         except TimeoutError:
             ms = LIMIT_SECONDS * 1000
     refusals = [error for each in asking if (error := each.exception()) is not None]
-    if others := [error for error in refusals if not isinstance(error, (ExitdError, Refused))]:
+    if others := [error for error in refusals if not isinstance(error, (ExitdError, ApiError))]:
         raise others[0]
     way.clean(container)
     return ms, count - len(refusals)

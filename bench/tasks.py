@@ -15,7 +15,7 @@ from bench.peers import Containerd
 from protos.containerd import task_pb2
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.compare import podspec
-from supervisor.compare.containerdapi import Exits
+from supervisor.compare.containerdapi import ExitFeed
 from supervisor.compare.harness import killed
 from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, end_process
 from supervisor.compare.server import EXITD_RUNTIME, NAMESPACE, RUNC_RUNTIME, finding_exitd
@@ -110,7 +110,7 @@ class Node(Containerd):
 class Told:
     """A Peer: a task of one runtime, its end reported by containerd's event."""
 
-    def __init__(self, node: Node, who: str, exits: Exits) -> None:
+    def __init__(self, node: Node, who: str, exits: ExitFeed) -> None:
         self.name = who
         self._node, self._exits = node, exits
 

@@ -12,9 +12,9 @@ from typing import Any
 import structlog
 
 from supervisor.api import details
-from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShuttingDown
 from supervisor.model.values import By
+from supervisor.system import room
 
 MAX_WORK = 4096  # mutating calls under way at once
 Method = Callable[[Any, By], Any]  # which messages it takes and gives is known to the descriptor
@@ -98,10 +98,9 @@ class Calls:
 
 def _unexpected(name: str, error: Exception) -> details.Refusal:
     """The machine has come to its limits, or it is a bug."""
-    if isinstance(error, OSError) and error.errno in USED_UP:
+    if (refusal := room.refusal_of(error)) is not None:
         log.warning("the machine gives no more", call=name, why=str(error))
-        text = f"{error.strerror}: this machine, or the daemon's limits on it, give no more; try again"
-        return details.refusal(Busy(text))
+        return details.refusal(refusal)
     log.error("internal error", call=name, exc_info=error)
     return details.internal()
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -70,6 +69,16 @@ def ttrpc_beside(path: str) -> str | None:
     return beside if name == "exitd.sock" and (os.path.exists(beside) or not os.path.exists(path)) else None
 
 
+def answers(path: str) -> bool:
+    """Return whether a daemon answers at this socket."""
+    try:
+        with Client(path) as client:
+            client.version()
+    except Unreachable:
+        return False
+    return True
+
+
 class Client:
     """The way to the daemon. Use it as a context manager; every method raises ExitdError."""
 
@@ -81,9 +90,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shim import native
-from supervisor.api.client import Client, Unreachable
+from supervisor.api.client import Client, answers
 from supervisor.compare import descent
 from supervisor.model.errors import ExitdError
 from supervisor.runtime.oci import bundle, cgroups, rootfs
@@ -97,7 +97,7 @@ class Stage:
         """Return when the daemon that was started answers. Raises StageFailed when it ends instead, or takes long."""
         assert self._daemon is not None
         deadline = time.monotonic() + ANSWER_SECONDS
-        while not self._answers():
+        while not answers(f"{self.state}/exitd.sock"):
             if self._daemon.poll() is not None:
                 raise StageFailed(f"exitd ended with {self._daemon.returncode} instead of answering")
             if time.monotonic() > deadline:
@@ -125,14 +125,6 @@ class Stage:
             found.append(f"exitd did not clear up by itself: {error}")
         found += [f"the process {name}" for name in descent.end_everybody() if name != "exitd-keeper"]
         return found + self._clear_machine(containers)
-
-    def _answers(self) -> bool:
-        try:
-            with self.client() as client:
-                client.version()
-        except Unreachable:
-            return False
-        return True
 
     def _remove_containers(self) -> None:
         """Let the daemon remove the containers. A daemon that has ended is started again; one whose start was

@@ -39,11 +39,11 @@ def _varint(value: int) -> bytes:
     return out + bytes([value])
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """containerd did not do it; the text is its own."""
 
 
-class NoSuchTask(Refused):
+class NoSuchTask(ApiError):
     """There is no such task, or no container of that name."""
 
 
@@ -62,7 +62,7 @@ class Api:
         self._channel.close()
 
     def run(self, runtime: str, id: str, spec: dict[str, Any]) -> int:
-        """Make a container with a task that runs, its streams nowhere. Return init's pid. Raises Refused."""
+        """Make a container with a task that runs, its streams nowhere. Return init's pid. Raises ApiError."""
         text = AnyMessage(type_url=SPEC, value=json.dumps(spec).encode()).SerializeToString()
         container = packed((1, id), (4, packed((1, runtime))), (5, text))
         self._call("containers.v1.Containers/Create", packed((1, container)))
@@ -70,14 +70,14 @@ class Api:
         return task_pb2.StartResponse.FromString(self._call("tasks.v1.Tasks/Start", packed((1, id)))).pid
 
     def exec(self, id: str, exec_id: str, process: dict[str, Any]) -> None:
-        """Run a process of runtime-spec in the task, its streams nowhere. Raises Refused."""
+        """Run a process of runtime-spec in the task, its streams nowhere. Raises ApiError."""
         text = AnyMessage(type_url=PROCESS, value=json.dumps(process).encode()).SerializeToString()
         self._call("tasks.v1.Tasks/Exec", packed((1, id), (6, text), (7, exec_id)))
         self._call("tasks.v1.Tasks/Start", packed((1, id), (2, exec_id)))
 
     def exec_to_end(self, id: str, exec_id: str, process: dict[str, Any], seconds: float) -> int:
         """Run such a process to its end, as CRI's ExecSync asks for it: the Wait is pending before the Start, and the
-        exec is deleted when it is answered. Return its code. Raises Refused, TimeoutError."""
+        exec is deleted when it is answered. Return its code. Raises ApiError, TimeoutError."""
         text = AnyMessage(type_url=PROCESS, value=json.dumps(process).encode()).SerializeToString()
         self._call("tasks.v1.Tasks/Exec", packed((1, id), (6, text), (7, exec_id)))
         ended = self.begin_wait(id, exec_id)
@@ -91,7 +91,7 @@ class Api:
 
     def remove(self, id: str) -> int:
         """Remove task and container, once its init has ended. Return the code that containerd has of it. Raises
-        Refused."""
+        ApiError."""
         ended = self.begin_wait(id)(CALL_SECONDS)
         self._call("tasks.v1.Tasks/Delete", packed((1, id)))
         self._call("containers.v1.Containers/Delete", packed((1, id)))
@@ -105,12 +105,12 @@ class Api:
                 self._call(call, packed((1, id)))
             except NoSuchTask:
                 continue
-            except Refused:
+            except ApiError:
                 return False
         return True
 
     def begin_wait(self, id: str, exec_id: str = "") -> Callable[[float], int]:
-        """Begin a Wait. Return what blocks for the code, and raises NoSuchTask, Refused, TimeoutError."""
+        """Begin a Wait. Return what blocks for the code, and raises NoSuchTask, ApiError, TimeoutError."""
         method = self._channel.unary_unary(f"/{SERVICES}.tasks.v1.Tasks/Wait", _as_it_is, _as_it_is)
         request = packed((1, id), (2, exec_id)) if exec_id else packed((1, id))
         pending = method.future(request, metadata=self._metadata)
@@ -143,8 +143,8 @@ class Api:
             return False
         return True
 
-    def exits(self) -> "Exits":
-        return Exits(self._channel, self._metadata)
+    def exits(self) -> "ExitFeed":
+        return ExitFeed(self._channel, self._metadata)
 
     def _call(self, name: str, request: bytes) -> bytes:
         method = self._channel.unary_unary(f"/{SERVICES}.{name}", _as_it_is, _as_it_is)
@@ -163,12 +163,12 @@ def _only_field(data: bytes) -> bytes:
     return data[at + 1 :]
 
 
-def _refusal(error: grpc.RpcError) -> Refused:
-    kind = NoSuchTask if error.code() is grpc.StatusCode.NOT_FOUND else Refused
+def _refusal(error: grpc.RpcError) -> ApiError:
+    kind = NoSuchTask if error.code() is grpc.StatusCode.NOT_FOUND else ApiError
     return kind(f"containerd: {error.details()}")
 
 
-class Exits:
+class ExitFeed:
     """A subscriber of containerd's events: when each init's exit was reported, and with which code."""
 
     def __init__(self, channel: grpc.Channel, metadata: tuple[tuple[str, str], ...]) -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from supervisor.api.client import Client, Unreachable
+from supervisor.api.client import Client, answers
 from supervisor.compare.harness import few_at_once
 from supervisor.compare.machine import command_lines, end_process, until
 
@@ -74,9 +74,4 @@ class Daemon:
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as knocking:
             if knocking.connect_ex(f"{self.state}/exitd.sock"):
                 return False
-        try:
-            with self.client() as client:
-                client.version()
-        except Unreachable:
-            return False
-        return True
+        return answers(f"{self.state}/exitd.sock")

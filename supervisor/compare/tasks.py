@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from supervisor.compare import podspec
-from supervisor.compare.containerdapi import Exits, NoSuchTask, Refused
+from supervisor.compare.containerdapi import ApiError, ExitFeed, NoSuchTask
 from supervisor.compare.daemon import Daemon
 from supervisor.compare.group import ProcessGroup
 from supervisor.compare.machine import Scratch, Work, end_process, parent_of, until, wait_readable
@@ -53,7 +53,7 @@ class ContainerdTasksWay:
         """Return what Wait answers; or else the code of the event that everybody else gets."""
         try:
             return number_answer(self._api.begin_wait(container.id)(seconds))
-        except (Refused, TimeoutError) as error:
+        except (ApiError, TimeoutError) as error:
             with contextlib.suppress(TimeoutError):
                 until(lambda: self._exits.heard(container.id) is not None, "an event", EVENT_SECONDS)
             number = self._exits.heard(container.id)
@@ -70,7 +70,7 @@ class ContainerdTasksWay:
                 continue
             container.end()
             wait_readable(container.pidfd, f"the end of {container.id}")
-            with contextlib.suppress(Refused, TimeoutError):
+            with contextlib.suppress(ApiError, TimeoutError):
                 self._api.begin_wait(container.id)(NO_ANSWER_SECONDS)
             until(lambda id=container.id: self._api.discard(id), f"containerd to let go of {container.id}", step=0.02)  # type: ignore[misc]
             container.close()
@@ -111,7 +111,7 @@ class ContainerdTasksWay:
     def _connect(self) -> None:
         with contextlib.ExitStack() as steps:
             self._api = steps.enter_context(contextlib.closing(self._server.api()))
-            self._exits: Exits = steps.enter_context(contextlib.closing(self._api.exits()))
+            self._exits: ExitFeed = steps.enter_context(contextlib.closing(self._api.exits()))
             self._connected = steps.pop_all()
 
 

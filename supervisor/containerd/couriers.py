@@ -80,7 +80,8 @@ class Couriers:
 
     async def hand_over(self, name: str, seq: int, data: bytes, is_wanted: Callable[[], bool]) -> bool:
         """Hand an event over as soon as the relay is connected, while it lives. Return False if it has ended; it may
-        have sent the event that it was handed last. Raises CallFailed with containerd's answer."""
+        have sent the event that it was handed last. Raises CallFailed with containerd's answer, OSError when there is
+        no descriptor for its process."""
         while is_wanted():
             courier = self._of(name)
             if courier is None:
@@ -97,6 +98,7 @@ class Couriers:
         return True
 
     def linked(self, name: str, link: Connection) -> None:
+        """Raises OSError when there is no descriptor for the relay's process."""
         if name and (courier := self._of(name)) is not None:
             courier.links.append(link)
             courier.moved.set()
@@ -127,7 +129,7 @@ class Couriers:
             self._ended(name)
 
     def _of(self, name: str) -> Courier | None:
-        """Return None if it is not alive."""
+        """Return None if it is not alive. Raises OSError when that cannot be seen."""
         if name not in self._couriers:
             pid, _, started = name.partition("/")
             fd = open_process(int(pid), int(started))

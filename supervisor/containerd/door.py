@@ -251,12 +251,13 @@ class Door:
 
     def _hello(self, connection: Connection, relay: Relay, data: bytes) -> None:
         try:
-            relay.hello = hello = read_hello(data)
-        except BadRequest as error:
+            hello = read_hello(data)
+            self._publisher.couriers.linked(hello.courier, connection)
+        except (BadRequest, OSError) as error:  # OSError: no descriptor; a relay connects again
             log.warning("refused a relay", pid=connection.peer.pid, why=str(error))
             connection.abort()
             return
-        self._publisher.couriers.linked(hello.courier, connection)
+        relay.hello = hello
         self._publisher.wake(hello.address)
         live = ",".join(map(str, (hello.connection, *hello.live)))  # the numbers as they were read
         self._forget(f"relay = ? AND connection NOT IN ({live})", hello.relay)

@@ -278,16 +278,21 @@ class Lane:
             return bool(courier) and await self._couriers.hand_over(courier, event.seq, data, is_wanted)
 
         while is_wanted():
+            is_away = False
             try:
                 return await self.link.send(message, bring, is_wanted)
             except CallFailed as error:
                 if error.code == Code.INVALID_ARGUMENT:
                     log.error("containerd will not have an event", **_about(event), why=str(error))
                     return
-                if error.code not in AWAY:
+                is_away = error.code in AWAY
+                if not is_away:
                     log.warning("containerd refuses an event, trying again", **_about(event), why=str(error))
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, MOST_PAUSE_SECONDS)
+            except OSError as error:  # there is no descriptor to hold the relay's process by
+                log.warning("an event cannot be handed over, trying again", **_about(event), why=str(error))
+            if not is_away:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, MOST_PAUSE_SECONDS)
             if lost := self.outbox.forget_before(self._events.oldest_seq):
                 log.error("events that containerd has not received are no longer kept", events=lost)
 

@@ -212,7 +212,7 @@ class TaskService:
         if c.phase is Phase.REMOVING:
             await self._gone(c)
             if c.delete_key != caller.key:
-                raise tasks.no_task(request.id)
+                return tasks.delete_reply(await self._deleted_before(request, caller))
             return tasks.delete_reply(look(c))
         check(Op.DELETE, look(c).status, request.id)
         return tasks.delete_reply(await self.remove(c, caller.by, caller.key))

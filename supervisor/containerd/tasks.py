@@ -14,6 +14,7 @@ from supervisor.model.errors import Code, ExitdError, WrongState, code_of
 from supervisor.model.execs import Exec, ExecPhase
 from supervisor.model.taskfacts import Stdio, TaskExec, Tombstone
 from supervisor.model.values import UNKNOWN_NUMBER, Container, Exit, Phase, Unknown, fold
+from supervisor.system import room
 from supervisor.ttrpc.faults import CallFailed
 
 REBOOTED = Unknown("host-rebooted")
@@ -146,6 +147,7 @@ def failure_of(error: Exception) -> CallFailed | None:
     """Return the answer for a handler's error; None if the error is a bug."""
     if isinstance(error, CallFailed):
         return error
+    error = room.refusal_of(error) or error
     if not isinstance(error, ExitdError):
         return None
     code = code_of(error)

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 @frozen
-class Group:
+class StopGroup:
     """What is stopped together, and what after that: a pod's members, and its pause container."""
 
     first: tuple[Container, ...]
@@ -86,7 +86,7 @@ class NodeShutdown:
         if late:
             await asyncio.wait(late)
 
-    async def _stop_group(self, group: Group, kill_at: float) -> None:
+    async def _stop_group(self, group: StopGroup, kill_at: float) -> None:
         await asyncio.gather(*(self._stop(container, kill_at) for container in group.first))
         if group.last is not None:
             await self._stop(group.last, kill_at)
@@ -110,10 +110,10 @@ def _is_own(container: Container) -> bool:
     return container.spec.task is None and EXITDS_OWN_ID.fullmatch(container.id) is not None
 
 
-def _groups(live: Iterable[Container]) -> list[Group]:
+def _groups(live: Iterable[Container]) -> list[StopGroup]:
     containers = list(live)
     pauses = {container.id: container for container in containers if container.spec.pod}
-    alone = [Group((c,)) for c in containers if c.id not in pauses and c.spec.sandbox not in pauses]
+    alone = [StopGroup((c,)) for c in containers if c.id not in pauses and c.spec.sandbox not in pauses]
     return alone + [
-        Group(tuple(c for c in containers if c.spec.sandbox == pod), pause) for pod, pause in pauses.items()
+        StopGroup(tuple(c for c in containers if c.spec.sandbox == pod), pause) for pod, pause in pauses.items()
     ]

@@ -17,7 +17,6 @@ import select
 import sys
 import time
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from shim import native
@@ -78,9 +77,7 @@ class Sight:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

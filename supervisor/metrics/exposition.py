@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Iterator
 
 from shim.frozen import frozen
-from supervisor.system.histogram import Observed
+from supervisor.system.histogram import Durations
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 Labels = tuple[tuple[str, str], ...]
-Samples = Iterable[tuple[Labels | str, float | Observed]]
+Samples = Iterable[tuple[Labels | str, float | Durations]]
 
 
 @frozen
-class Family:
+class MetricFamily:
     """One name, with its samples: labels, or their text, and a value each, or a histogram."""
 
     name: str
@@ -23,18 +23,18 @@ class Family:
     samples: Samples
 
 
-def lines(family: Family) -> Iterator[str]:
+def lines(family: MetricFamily) -> Iterator[str]:
     """Yield the family's lines, each with its newline; a histogram's samples together."""
     yield f"# HELP {family.name} {family.help.translate(HELP_ESCAPES)}\n# TYPE {family.name} {family.kind}\n"
     for labels, value in family.samples:
-        if isinstance(value, Observed):
+        if isinstance(value, Durations):
             assert not isinstance(labels, str)
             yield _histogram(family.name, labels, value)
         else:
             yield f"{family.name}{labels if isinstance(labels, str) else text_of(labels)} {_number(value)}\n"
 
 
-def _histogram(name: str, labels: Labels, value: Observed) -> str:
+def _histogram(name: str, labels: Labels, value: Durations) -> str:
     parts, total = [], 0
     for bound, count in zip((*value.bounds, float("inf")), value.counts, strict=True):
         total += count

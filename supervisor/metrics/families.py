@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
 from shim.frozen import frozen
-from supervisor.metrics.exposition import Family, Labels, Samples, text_of
+from supervisor.metrics.exposition import Labels, MetricFamily, Samples, text_of
 from supervisor.model import names
 from supervisor.model.status import fold
 from supervisor.model.values import LIVE, Container, Exit, Names, Reason, Source
 from supervisor.store import counts
 from supervisor.store.counts import Count
-from supervisor.system.histogram import Observed
+from supervisor.system.histogram import Durations
 
 
 @frozen
@@ -41,13 +41,13 @@ class Snapshot:
     pending_commits: int
     events: int  # the number of the newest
     keeper_up: bool
-    latencies: Mapping[str, Observed]  # of ends, by stage
-    flushes: Mapping[str, Observed]
-    loop_lag: Observed
+    latencies: Mapping[str, Durations]  # of ends, by stage
+    flushes: Mapping[str, Durations]
+    loop_lag: Durations
     containers: tuple[Shown, ...] | None = None  # None: no series for each
 
 
-def families(now: Snapshot) -> Iterator[Family]:
+def families(now: Snapshot) -> Iterator[MetricFamily]:
     """Yield them all. Samples are made when they are asked for, a few at a time."""
     yield from _of_itself(now)
     if now.counts is not None:
@@ -57,7 +57,7 @@ def families(now: Snapshot) -> Iterator[Family]:
         yield from _of_containers(now.containers)
 
 
-def _of_itself(now: Snapshot) -> Iterator[Family]:
+def _of_itself(now: Snapshot) -> Iterator[MetricFamily]:
     labels = (("version", now.version), ("python", now.python))
     yield _gauge("exitd_build_info", "The version of exitd that runs; always 1.", ((labels, 1),))
     yield _gauge("exitd_start_time_seconds", "When exitd started, as a Unix time.", (((), now.started_seconds),))
@@ -99,7 +99,7 @@ def add_by_name(found: dict[str, list[Count]], some: Iterable[Count]) -> None:
         found.setdefault(each.name, []).append(each)
 
 
-def _counters(by_name: ByName, containers: tuple[Shown, ...] | None) -> Iterator[Family]:
+def _counters(by_name: ByName, containers: tuple[Shown, ...] | None) -> Iterator[MetricFamily]:
     stored = (each for each in by_name.get(counts.EXITS, ()) if len(each.words) == 6)
     ends = [(counts.ExitClass(*each.words), each.value) for each in stored]
     for what, name, text in EXITS:
@@ -126,7 +126,7 @@ def _counters(by_name: ByName, containers: tuple[Shown, ...] | None) -> Iterator
         yield from _named(by_name.get(counts.NAMED, ()))
 
 
-def _kills(by_name: ByName, present: tuple[Shown, ...]) -> Iterator[Family]:
+def _kills(by_name: ByName, present: tuple[Shown, ...]) -> Iterator[MetricFamily]:
     """`present`: whose counters are shown before there is anything to count."""
     of_node: dict[Labels, float] = {(("of", what),): 0 for what in (counts.CONTAINER, counts.WATCHED)}
     of_node |= {(("of", each.words[0]),): each.value for each in by_name.get(counts.NODE_KILLS, ()) if each.words}
@@ -134,7 +134,7 @@ def _kills(by_name: ByName, present: tuple[Shown, ...]) -> Iterator[Family]:
     yield _counter("exitd_node_oom_kills_total", text, of_node)
     kills = [each for each in by_name.get(counts.KILLS, ()) if len(each.words) == 3]
     text = "Processes killed for memory, by container."
-    yield Family("exitd_oom_kills_total", "counter", text, _with_zeros(kills, present))
+    yield MetricFamily("exitd_oom_kills_total", "counter", text, _with_zeros(kills, present))
     text = "When a process of the container was last counted as killed for memory, as a Unix time."
     newest = ((_place(each.words), each.at_ns / 1e9) for each in kills)
     yield _gauge("exitd_oom_last_kill_timestamp_seconds", text, newest)
@@ -156,16 +156,18 @@ def _place(words: tuple[str, ...]) -> str:
     return text_of(tuple(zip(("namespace", "pod", "container"), words, strict=True)))
 
 
-def _named(found: Iterable[Count]) -> Iterator[Family]:
+def _named(found: Iterable[Count]) -> Iterator[MetricFamily]:
     labels = ("namespace", "pod", "name", "image", "reason")
     samples = ((tuple(zip(labels, each.words, strict=True)), each.value) for each in found if len(each.words) == 5)
-    yield Family("exitd_named_exits_total", "counter", "Ends by container and reason, watched ones included.", samples)
+    yield MetricFamily(
+        "exitd_named_exits_total", "counter", "Ends by container and reason, watched ones included.", samples
+    )
 
 
 # -- gauges and histograms
 
 
-def _of_now(now: Snapshot) -> Iterator[Family]:
+def _of_now(now: Snapshot) -> Iterator[MetricFamily]:
     samples = (((("phase", phase),), count) for phase, count in sorted(now.phases.items()))
     yield _gauge("exitd_containers", "Containers that exitd has now.", samples)
     watches = (((("target", target), ("kind", kind)), count) for target, kind, count in now.watches)
@@ -181,7 +183,7 @@ def _of_now(now: Snapshot) -> Iterator[Family]:
     text = "How long writes took until they were on the disk: commits of the database, and blocks of ends in the ring."
     yield _histogram("exitd_store_flush_seconds", text, "of", now.flushes)
     text = "How late a timer of the event loop was, asked once a second."
-    yield Family("exitd_loop_lag_seconds", "histogram", text, (((), now.loop_lag),))
+    yield MetricFamily("exitd_loop_lag_seconds", "histogram", text, (((), now.loop_lag),))
 
 
 # -- series of each container
@@ -195,7 +197,7 @@ def shown(id: str, known: Names, name: str, container: Container | None) -> Show
     return Shown(text, _place((known.namespace, known.pod, known.container)), container)
 
 
-def _of_containers(found: tuple[Shown, ...]) -> Iterator[Family]:
+def _of_containers(found: tuple[Shown, ...]) -> Iterator[MetricFamily]:
     def own() -> Iterator[tuple[str, Container]]:
         return ((each.text, each.container) for each in found if each.container is not None)
 
@@ -219,13 +221,13 @@ def _of_containers(found: tuple[Shown, ...]) -> Iterator[Family]:
 # -- families of one kind
 
 
-def _gauge(name: str, text: str, samples: Samples) -> Family:
-    return Family(name, "gauge", text, samples)
+def _gauge(name: str, text: str, samples: Samples) -> MetricFamily:
+    return MetricFamily(name, "gauge", text, samples)
 
 
-def _counter(name: str, text: str, values: Mapping[Labels, float]) -> Family:
-    return Family(name, "counter", text, sorted(values.items()))
+def _counter(name: str, text: str, values: Mapping[Labels, float]) -> MetricFamily:
+    return MetricFamily(name, "counter", text, sorted(values.items()))
 
 
-def _histogram(name: str, text: str, label: str, found: Mapping[str, Observed]) -> Family:
-    return Family(name, "histogram", text, [(((label, word),), observed) for word, observed in found.items()])
+def _histogram(name: str, text: str, label: str, found: Mapping[str, Durations]) -> MetricFamily:
+    return MetricFamily(name, "histogram", text, [(((label, word),), observed) for word, observed in found.items()])

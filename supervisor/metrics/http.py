@@ -23,27 +23,27 @@ class Request:
 
 
 @frozen
-class Refused:
+class Rejected:
     """The request is none that is answered."""
 
     status: HTTPStatus
 
 
-def parse(data: bytes) -> Request | Refused | None:
+def parse(data: bytes) -> Request | Rejected | None:
     """Return what the beginning of a connection asks for; None while its head is not complete."""
     head, end, _ = data.partition(b"\r\n\r\n")
     if len(head) > MOST_HEAD_BYTES or (not end and len(data) > MOST_HEAD_BYTES):
-        return Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        return Rejected(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     if not end:
         return None
     first, *rest = head.split(b"\r\n")
     line = _LINE.fullmatch(first)
     if line is None or not all(map(_FIELD.fullmatch, rest)):
-        return Refused(HTTPStatus.BAD_REQUEST)
+        return Rejected(HTTPStatus.BAD_REQUEST)
     if line[3] != b"1":
-        return Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        return Rejected(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
     if line[1] not in (b"GET", b"HEAD"):
-        return Refused(HTTPStatus.METHOD_NOT_ALLOWED)
+        return Rejected(HTTPStatus.METHOD_NOT_ALLOWED)
     path = line[2].partition(b"?")[0]
     return Request(line[1].decode("ascii"), path.decode("ascii", "replace"))
 

@@ -18,7 +18,7 @@ import structlog
 from shim.frozen import frozen
 from supervisor.config.listen import Place, UnixPlace
 from supervisor.metrics import http
-from supervisor.metrics.http import PLAIN, Refused, Request
+from supervisor.metrics.http import PLAIN, Rejected, Request
 from supervisor.system import listening
 from supervisor.system.listening import Listener
 
@@ -149,7 +149,7 @@ class _Connection(asyncio.Protocol):
         asked = http.parse(bytes(self._data))
         if asked is not None and self._is_refused:  # once it has asked: else the answer would be lost with the rest
             self._send(http.refusal(HTTPStatus.SERVICE_UNAVAILABLE))
-        elif isinstance(asked, Refused):
+        elif isinstance(asked, Rejected):
             self._send(http.refusal(asked.status))
         elif asked is not None:
             self._transport.pause_reading()

@@ -23,7 +23,7 @@ class Mend(Enum):
 
 
 @frozen
-class Output:
+class OutputState:
     """What is known of a run. `copies`: the slots of which exitd holds one. `is_alone`: it has only one output, as a
     run with a terminal. `is_open`: there may be more output, and no other part of exitd is at work on it."""
 
@@ -38,7 +38,7 @@ def missing(copies: Collection[int], *, is_alone: bool) -> frozenset[int]:
     return (OF_ALL if is_alone else OF_ALL | {slots.ERR_FD}) - frozenset(copies)
 
 
-def wanted(output: Output) -> Mend:
+def wanted(output: OutputState) -> Mend:
     """Return what this round does. Without a shim and without copies the keeper comes first: it may have some by now,
     and the next round has a shim replaced then. If it has none, a replacement would have nothing to do."""
     if not output.is_open:

@@ -109,9 +109,9 @@ class ShimWatch:
         return bool(mending.missing(self.copies, is_alone=self.has_one_output))
 
     def mend(self, *, is_open: bool) -> Mend:
-        """Return what a round of the reconcile loop does for the output. `is_open`: see `mending.Output`."""
+        """Return what a round of the reconcile loop does for the output. `is_open`: see `mending.OutputState`."""
         has_shim = not self.has_no_shim()
-        return mending.wanted(mending.Output(frozenset(self.copies), self.has_one_output, has_shim, is_open))
+        return mending.wanted(mending.OutputState(frozenset(self.copies), self.has_one_output, has_shim, is_open))
 
     def watch_shim(self, shim: Process, shim_fd: int) -> None:
         """Watch the first shim, the same one found again, or a replacement. Takes ownership of `shim_fd`, its pidfd; if

@@ -16,7 +16,7 @@ from supervisor.model.values import Container, Process, Report, RunKey
 
 
 @frozen
-class Made:
+class CreatedRun:
     """A run that the runtime has created: init waits for its start."""
 
     init: Process
@@ -54,13 +54,13 @@ class Found(Enum):
 class ContainerManager(Protocol):
     """The life of one container's processes. Every call is bounded in time and raises a named ExitdError."""
 
-    async def create_container(self, container: Container) -> Made:
+    async def create_container(self, container: Container) -> CreatedRun:
         """Create the container's current run; init waits for its start."""
 
     async def start_process(self, container: Container) -> None:
         """Let init execute its program. Raises CommandNotExecutable when it could not be executed."""
 
-    async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
+    async def connect_container(self, container: Container) -> tuple[Found, CreatedRun | None]:
         """Find a run again after a restart. Must not wait for a silent shim longer than its limit."""
 
     async def state_process(self, container: Container) -> str:

@@ -37,7 +37,7 @@ from supervisor.store.transaction import AlreadyStored as AlreadyStored
 from supervisor.store.transaction import Transaction as Transaction
 from supervisor.store.transaction import apply
 from supervisor.system import threads
-from supervisor.system.histogram import Observed
+from supervisor.system.histogram import Durations
 
 T = TypeVar("T")
 PAGE = 1000
@@ -104,7 +104,7 @@ class Store:
         """How long the last flush to the disk took."""
         return self._writer.flush_seconds
 
-    def flushes(self) -> dict[str, Observed]:
+    def flushes(self) -> dict[str, Durations]:
         """Return how long flushes took so far: the database's, and those of ends into the ring."""
         return {"database": self._writer.flushes.now(), "ring": self._ring_ends.writes.now()}
 

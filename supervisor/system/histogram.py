@@ -9,7 +9,7 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 @frozen
-class Observed:
+class Durations:
     """What a histogram has at one moment. `counts`: by bound, and one more for what exceeds them all."""
 
     bounds: tuple[float, ...]
@@ -31,5 +31,5 @@ class Histogram:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._total_seconds += seconds
 
-    def now(self) -> Observed:
-        return Observed(self._bounds, tuple(self._counts), self._total_seconds)
+    def now(self) -> Durations:
+        return Durations(self._bounds, tuple(self._counts), self._total_seconds)

@@ -30,6 +30,14 @@ def busy(what: str, why: object, so: str = NOTHING) -> Busy:
     return Busy(f"out of descriptors, no room for {what}: {why}; {so}, try again")
 
 
+def refusal_of(error: Exception) -> Busy | None:
+    """Return the refusal of a call that this error has ended; None if the error is not about resources of the kernel
+    that are used up."""
+    if not (isinstance(error, OSError) and error.errno in USED_UP):
+        return None
+    return Busy(f"{error.strerror}: this machine, or the daemon's limits on it, give no more; try again")
+
+
 async def patiently(attempt: Callable[[], T], what: str, so: str = NOTHING) -> T:
     """Return what `attempt` returns; it is repeated while there is no room for it. Raises Busy as `patiently_awaited`
     does."""

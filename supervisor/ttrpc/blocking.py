@@ -5,7 +5,6 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self, TypeVar, cast
 
 from google.protobuf.message import Message
@@ -33,9 +32,7 @@ class BlockingClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

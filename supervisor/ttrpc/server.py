@@ -286,16 +286,13 @@ class Connection(Wire):
                 self._expire(call)
                 return
             call._timer = self._loop.call_later(call.deadline, self._expire, call)
-        if opened.method.kind.server_streams:
-            run = self._stream(call, opened.method.handler, opened.request)
-        else:
-            run = self._answer(call, opened.method.handler, opened.request)
-        call._task = self._loop.create_task(run)
+        call._task = self._loop.create_task(self._run(call, opened))
 
-    async def _answer(self, call: Call, handler: Callable[..., Any], request: Message | None) -> None:
+    async def _run(self, call: Call, opened: Opened) -> None:
+        """Have the call handled, and end it with the last bytes of its handler, or with why there are none."""
+        handle = self._stream if opened.method.kind.server_streams else self._answer
         try:
-            response = await handler(call._inbox or request, call)
-            data = self._core.respond(call.stream, response, call.flags & 0xFF)
+            data = await handle(call, opened.method.handler, opened.request)
         except asyncio.CancelledError:
             self._over(call, self._cancelled(call))
             raise
@@ -303,20 +300,17 @@ class Connection(Wire):
             data = self._failed(call, error)
         self._over(call, data)
 
-    async def _stream(self, call: Call, handler: Callable[..., Any], request: Message | None) -> None:
-        try:
-            # Closed at once when the client is gone, not when the garbage is collected.
-            async with aclosing(handler(call._inbox or request, call)) as responses:
-                async for response in responses:
-                    self.write(self._core.send(call.stream, response))
-                    await self.room()
-            data = self._core.end(call.stream, call.flags & 0xFF)
-        except asyncio.CancelledError:
-            self._over(call, self._cancelled(call))
-            raise
-        except Exception as error:
-            data = self._failed(call, error)
-        self._over(call, data)
+    async def _answer(self, call: Call, handler: Callable[..., Any], request: Message | None) -> bytes:
+        response = await handler(call._inbox or request, call)
+        return self._core.respond(call.stream, response, call.flags & 0xFF)
+
+    async def _stream(self, call: Call, handler: Callable[..., Any], request: Message | None) -> bytes:
+        # Closed at once when the client is gone, not when the garbage is collected.
+        async with aclosing(handler(call._inbox or request, call)) as responses:
+            async for response in responses:
+                self.write(self._core.send(call.stream, response))
+                await self.room()
+        return self._core.end(call.stream, call.flags & 0xFF)
 
     def _failed(self, call: Call, error: Exception) -> bytes:
         try:

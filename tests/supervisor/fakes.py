@@ -19,7 +19,7 @@ from supervisor.engine.participants import Participant
 from supervisor.engine.runs import Runs
 from supervisor.model.errors import StoreFailed
 from supervisor.model.values import Container, Event, Exited, ExitStatus, Phase, Process, Report, RunKey, Source, Spec
-from supervisor.runtime.sandbox import Found, Made, RunListener
+from supervisor.runtime.sandbox import CreatedRun, Found, RunListener
 from supervisor.store.database import Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system import background
@@ -102,15 +102,15 @@ class FakeManager:
     def count(self, name: str) -> int:
         return sum(call[0] == name for call in self.calls)
 
-    async def create_container(self, container: Container) -> Made:
+    async def create_container(self, container: Container) -> CreatedRun:
         await self._call("create", container)
-        return Made(Process(40, 4), Process(41, 4), "shim")
+        return CreatedRun(Process(40, 4), Process(41, 4), "shim")
 
     async def start_process(self, container: Container) -> None:
         self.on_start(container)
         await self._call("start", container)
 
-    async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
+    async def connect_container(self, container: Container) -> tuple[Found, CreatedRun | None]:
         self.on_connect(container)
         await self._call("connect", container)
         return self.found.get(container.id, Found.LIVE), None

@@ -35,7 +35,7 @@ from supervisor.runtime.foreign_shim.place import Contact
 from supervisor.runtime.foreign_shim.watching import process_of
 from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits
 from supervisor.runtime.oci.runplan import Place
-from supervisor.runtime.sandbox import Found, Made, RunListener
+from supervisor.runtime.sandbox import CreatedRun, Found, RunListener
 from supervisor.streams.attach import Orders
 from supervisor.system import room
 
@@ -66,7 +66,7 @@ class ShimV2Containers:
 
     # -- a run begins
 
-    async def create_container(self, container: Container) -> Made:
+    async def create_container(self, container: Container) -> CreatedRun:
         own = await self._prepared(container)
         await set_pod_limits(container)
         key, path = RunKey(container.id, container.run), self._path(container)
@@ -81,7 +81,7 @@ class ShimV2Containers:
             run = await self._start(container, key, work, own.cgroups_path)
             with place.linked(bundle.links(container, self._place.state), joins):
                 init = await self._create(container, run, work, fifos, own.command)
-        return Made(init, run.shim, MONITORED_BY)
+        return CreatedRun(init, run.shim, MONITORED_BY)
 
     async def _start(self, container: Container, key: RunKey, work: str, cgroup: str) -> Run:
         """Return its run, with a new shim or that of its pod."""
@@ -294,7 +294,7 @@ class ShimV2Containers:
 
     # -- a run is found again
 
-    async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
+    async def connect_container(self, container: Container) -> tuple[Found, CreatedRun | None]:
         key, path = RunKey(container.id, container.run), self._path(container)
         run, init = self._hub.find(container), container.init or rundir.created(path)
         if run is None or init is None:
@@ -304,7 +304,7 @@ class ShimV2Containers:
             self._watch(container, run, init)
         with contextlib.suppress(ShimLost, TimedOut):
             await self._know_shim(run, await run.peer.link())
-        return Found.LIVE, Made(init, run.shim, self.monitored_by(key))
+        return Found.LIVE, CreatedRun(init, run.shim, self.monitored_by(key))
 
     def forget(self, container: Container) -> None:
         """Keeps the run: the next look-up here continues with it."""

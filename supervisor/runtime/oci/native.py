@@ -24,7 +24,7 @@ from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimi
 from supervisor.runtime.oci.runplan import SHIM_SECONDS, Place
 from supervisor.runtime.oci.unfiltered import Unfiltered
 from supervisor.runtime.oci.watching import Watching, pidfd_of
-from supervisor.runtime.sandbox import Found, Made, RunListener
+from supervisor.runtime.sandbox import CreatedRun, Found, RunListener
 from supervisor.system import room
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
@@ -77,7 +77,7 @@ class NativeContainers:
             self.begin_preparing(container)
         return await self._preparing.pop(container.id)
 
-    async def create_container(self, container: Container) -> Made:
+    async def create_container(self, container: Container) -> CreatedRun:
         own = await self.prepared(container)
         # The watch does not know its cgroup yet.
         rt = await runplan.runtime_of(container, self._place, own.cgroups_path)
@@ -109,7 +109,7 @@ class NativeContainers:
             created = status
             waits_in = await room.surely(lambda: self._marked(container, own.cgroups_path, created))
             init = self._watching.hold(watch, status)
-            return Made(init, watch.shim, self.monitored_by(key), waits_in)
+            return CreatedRun(init, watch.shim, self.monitored_by(key), waits_in)
         failure = await self._place.making.run(
             f"looking for the command of {container.spec.name or container.id}",
             lambda: runplan.blame(own, container, status, self._place.create_seconds),
@@ -282,7 +282,7 @@ class NativeContainers:
 
     # -- a run is found again
 
-    async def connect_container(self, container: Container) -> tuple[Found, Made | None]:
+    async def connect_container(self, container: Container) -> tuple[Found, CreatedRun | None]:
         key = RunKey(container.id, container.run)
         await self._watching.learn(container, self._place)
         self._name_shim_cgroup(container)
@@ -302,9 +302,9 @@ class NativeContainers:
             watch = self._watching.find(key, directory, init, executes=executes, tty=tty)
         await self._watching.entry_awaited(key)
         if watch.reported:
-            return Found.ENDED, Made(init, watch.shim, "")
+            return Found.ENDED, CreatedRun(init, watch.shim, "")
         self._mark(container, self._cgroup(container))  # its exitd was killed before it did, or was older
-        return Found.LIVE, Made(init, watch.shim, self.monitored_by(key))
+        return Found.LIVE, CreatedRun(init, watch.shim, self.monitored_by(key))
 
     def _unnamed(self, container: Container) -> Found:
         """Classify a damaged container's run without an init. Nothing that may belong to it is ended."""

@@ -1,13 +1,15 @@
 """containerd is told through its relays: in the log's order, and not by exitd as long as the relay lives."""
 
 import asyncio
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from supervisor.containerd import publish
+from supervisor.containerd import couriers, publish
 from supervisor.containerd.callers import Hello
+from supervisor.monitor import epoll
 from tests.supervisor.containerd.relays import ME, Process, Relay
 from tests.supervisor.containerd.taskevents import container, life
 from tests.supervisor.containerd.test_publish import TOPICS, containerd, publishing, write
@@ -47,6 +49,26 @@ async def test_the_tasks_of_one_relay_are_reported_one_after_the_other_in_the_or
             await until(lambda number=number: relay.handed == [*range(1, number + 1)])  # type: ignore[misc]
             relay.answers(number)
         await until(lambda: publisher.lanes[NOBODY].outbox.floor == 2 * len(TOPICS))
+
+
+@in_loop
+async def test_an_event_waits_while_there_is_no_descriptor_for_its_relay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, open_process = [OSError(errno.EMFILE, "Too many open files")] * 3, epoll.open_process
+
+    def opened(pid: int, started_ticks: int) -> int | None:
+        if refused:
+            raise refused.pop()
+        return open_process(pid, started_ticks)
+
+    monkeypatch.setattr(couriers, "open_process", opened)
+    async with world(tmp_path) as w, publishing(w, tmp_path) as publisher:
+        await write(w, life("c1", address=NOBODY, courier=ME))
+        await until(lambda: not refused)
+        relay = Relay(publisher.couriers)
+        await answered(relay, len(TOPICS))
+        await until(lambda: publisher.lanes[NOBODY].outbox.floor == len(TOPICS))
 
 
 @in_loop

@@ -71,13 +71,14 @@ async def test_a_relay_is_not_kept_by_a_task_that_containerd_has_given_up(tmp_pa
         await publisher.close()
 
 
+def caller(relay: str, stream: int) -> Caller:
+    return Caller(Hello(relay, 1, (), 1, "default", ""), f"{relay}/1/{stream}", 0, By())
+
+
 @in_loop
 async def test_who_asks_again_for_a_deletion_whose_answer_was_lost_is_given_it(tmp_path: Path) -> None:
     """By another request of the same relay, since the first has failed: exitd ended twice while it answered. Where
     there is no such task containerd publishes its end itself, for the second time."""
-
-    def caller(relay: str, stream: int) -> Caller:
-        return Caller(Hello(relay, 1, (), 1, "default", ""), f"{relay}/1/{stream}", 0, By())
 
     async with world(tmp_path) as w:
         id = await w.running(Spec(name="web", task=Task(str(tmp_path), relay="r")))
@@ -93,3 +94,31 @@ async def test_who_asks_again_for_a_deletion_whose_answer_was_lost_is_given_it(t
         await w.store.forget_tombstones("relay = ?", "r")  # it was confirmed
         with pytest.raises(CallFailed, match="not found"):
             await tasks.delete(request, caller("r", 49))
+
+
+@in_loop
+async def test_who_asks_again_for_a_deletion_that_is_under_way_is_given_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another request, as above; its exitd has not done with the files of the task."""
+    async with world(tmp_path) as w:
+        id = await w.running(Spec(name="web", task=Task(str(tmp_path), relay="r")))
+        w.manager.ends(id, status=Exited(7))
+        await until(lambda: w.node.containers[id].clean)
+        gate, discard = asyncio.Event(), w.manager.discard
+
+        async def held(container: str) -> None:
+            await gate.wait()
+            await discard(container)
+
+        monkeypatch.setattr(w.manager, "discard", held)
+        request = pb.DeleteRequest(id="web")
+        first = asyncio.create_task(service(w).delete(request, caller("r", 33)))
+        await until(lambda: w.node.containers[id].phase is Phase.REMOVING)
+        again, other = (asyncio.create_task(service(w).delete(request, caller(*of))) for of in (("r", 49), ("q", 33)))
+        await asyncio.sleep(0)
+        gate.set()
+        answer = await first
+        assert answer.exit_status == 7 and await again == answer
+        with pytest.raises(CallFailed, match="not found"):  # through another relay: another request, not that one again
+            await other

@@ -1,5 +1,7 @@
 """Every cell of the table of a task's states, the codes, and the replies."""
 
+import errno
+
 import pytest
 
 from protos.containerd import runc_pb2
@@ -137,6 +139,9 @@ def test_the_codes_that_clients_decide_by() -> None:
         failure = tasks.failure_of(error)
         assert failure is not None and failure.code == code
     assert tasks.failure_of(RuntimeError("a bug")) is None
+    busy = tasks.failure_of(OSError(errno.EMFILE, "Too many open files"))
+    assert busy is not None and busy.code == Code.UNKNOWN and "Too many open files" in busy.text
+    assert tasks.failure_of(OSError(errno.EACCES, "no")) is None
 
 
 def test_a_state_says_what_the_client_had_said() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.metrics import http
-from supervisor.metrics.http import MOST_HEAD_BYTES, Refused, Request, answer, parse
+from supervisor.metrics.http import MOST_HEAD_BYTES, Rejected, Request, answer, parse
 
 GET = b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost:9\r\nAccept: text/plain;q=0.5\r\n\r\n"
 
@@ -36,13 +36,13 @@ def test_a_request_is_read_whole_byte_by_byte_and_with_what_comes_behind_it() ->
     ],
 )
 def test_anything_else_is_refused_by_its_status(data: bytes, status: int) -> None:
-    assert parse(data) == Refused(HTTPStatus(status))
+    assert parse(data) == Rejected(HTTPStatus(status))
 
 
 @given(st.binary(max_size=300))
 def test_whatever_the_bytes_are_there_is_an_answer_or_more_is_waited_for(data: bytes) -> None:
-    assert isinstance(parse(data), Request | Refused | None)
-    assert isinstance(parse(data + b"\r\n\r\n"), Request | Refused)
+    assert isinstance(parse(data), Request | Rejected | None)
+    assert isinstance(parse(data + b"\r\n\r\n"), Request | Rejected)
 
 
 def test_an_answer_says_its_length_and_ends_the_connection() -> None:

@@ -12,7 +12,7 @@ import pytest
 from shim import launch, slots
 from supervisor.model.values import RunKey
 from supervisor.monitor import keeper, rundir
-from supervisor.monitor.mending import Mend, Output, missing, wanted
+from supervisor.monitor.mending import Mend, OutputState, missing, wanted
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import Watch
 from supervisor.system.background import Background
@@ -28,7 +28,7 @@ EVERY_SET = [frozenset(some) for count in range(len(ALL) + 1) for some in iterto
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_copies_are_asked_for_until_the_set_is_whole(copies: frozenset[int], is_alone: bool) -> None:
     is_whole = copies.issuperset(ALONE if is_alone else ALL)
-    assert wanted(Output(copies, is_alone, True, True)) is (Mend.NOTHING if is_whole else Mend.COPIES)
+    assert wanted(OutputState(copies, is_alone, True, True)) is (Mend.NOTHING if is_whole else Mend.COPIES)
     assert missing(copies, is_alone=is_alone) == set(ALONE if is_alone else ALL) - copies
 
 
@@ -37,7 +37,7 @@ def test_copies_are_asked_for_until_the_set_is_whole(copies: frozenset[int], is_
 def test_without_a_shim_a_replacement_is_tried_as_soon_as_there_is_a_copy(
     copies: frozenset[int], is_alone: bool
 ) -> None:
-    assert wanted(Output(copies, is_alone, False, True)) is (Mend.SHIM if copies else Mend.COPIES)
+    assert wanted(OutputState(copies, is_alone, False, True)) is (Mend.SHIM if copies else Mend.COPIES)
 
 
 @pytest.mark.parametrize("copies", EVERY_SET)
@@ -45,7 +45,7 @@ def test_without_a_shim_a_replacement_is_tried_as_soon_as_there_is_a_copy(
 def test_nothing_is_done_where_another_part_is_at_work_or_nothing_more_comes(
     copies: frozenset[int], is_alone: bool, has_shim: bool
 ) -> None:
-    assert wanted(Output(copies, is_alone, has_shim, False)) is Mend.NOTHING
+    assert wanted(OutputState(copies, is_alone, has_shim, False)) is Mend.NOTHING
 
 
 class Line:

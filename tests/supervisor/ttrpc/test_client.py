@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -119,6 +120,16 @@ async def test_all_calls_fail_when_the_server_goes_and_the_callback_comes_once(t
 async def test_nobody_there_is_a_closed_connection(tmp_path: Path) -> None:
     with pytest.raises(Closed):
         await TtrpcClient.connect(str(tmp_path / "nobody"))
+
+
+@in_loop
+async def test_without_a_descriptor_there_is_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", refused)
+    with pytest.raises(Closed, match="Too many open files"):
+        await TtrpcClient.connect(str(tmp_path / "s"))
 
 
 @in_loop
