@@ -52,9 +52,8 @@ class TtrpcClient(Wire):
         `on_close` is called once, whichever side ends the connection. `looks`: threads that look `path` up, if another
         program has named it: its file system may hang. Raises Closed when no server answers within `seconds`.
         """
-        kind = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         try:
-            connection = socket.socket(socket.AF_UNIX, kind)
             async with asyncio.timeout(seconds):
                 await _connect(connection, path, HERE if path.startswith("\0") else looks)
             with undone_on_failure(connection.close):
