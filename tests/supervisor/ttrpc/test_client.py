@@ -123,7 +123,7 @@ async def test_nobody_there_is_a_closed_connection(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_without_a_descriptor_nothing_is_said_of_the_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_descriptor_nothing_is_said_of_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> NoReturn:
         raise OSError(errno.EMFILE, "Too many open files")
 
