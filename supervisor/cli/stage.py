@@ -97,7 +97,7 @@ class Stage:
         """Return when the daemon that was started answers. Raises StageFailed when it ends instead, or takes long."""
         assert self._daemon is not None
         deadline = time.monotonic() + ANSWER_SECONDS
-        while not answers(f"{self.state}/exitd.sock"):
+        while not self._answers():
             if self._daemon.poll() is not None:
                 raise StageFailed(f"exitd ended with {self._daemon.returncode} instead of answering")
             if time.monotonic() > deadline:
@@ -125,6 +125,9 @@ class Stage:
             found.append(f"exitd did not clear up by itself: {error}")
         found += [f"the process {name}" for name in descent.end_everybody() if name != "exitd-keeper"]
         return found + self._clear_machine(containers)
+
+    def _answers(self) -> bool:
+        return answers(f"{self.state}/exitd.sock")
 
     def _remove_containers(self) -> None:
         """Let the daemon remove the containers. A daemon that has ended is started again; one whose start was

@@ -19,6 +19,7 @@ from tests.system import daemons, execs, lives
 from tests.system.daemons import Daemon, left, remove_all, spec, warm_up
 from tests.system.exitctl import Cli
 from tests.system.lives import last_exit, ledger, word
+from tests.system.processes import commands, cwd_of
 from tests.system.waits import LIMIT_SECONDS, until
 
 PATIENT = "while [ -e /mnt/{} ]; do sleep 0.01; done; exit 7"  # until the file has gone
@@ -212,6 +213,10 @@ def test_lines_whose_key_or_number_cannot_be_read_are_put_aside_and_stop_no_list
         assert database.execute("SELECT count(*) FROM meta WHERE key LIKE 'aside/%'").fetchone() == (7,)
 
 
+def works_below(directory: pathlib.Path) -> list[int]:
+    return [pid for pid, _ in commands() if cwd_of(pid).startswith(f"{directory}/")]
+
+
 def test_a_run_directory_that_cannot_be_looked_at_keeps_exitd_from_nothing(daemon: Daemon, go: pathlib.Path) -> None:
     with daemon.client() as client:
         good, bad = patient(client, go), patient(client, go)
@@ -230,5 +235,6 @@ def test_a_run_directory_that_cannot_be_looked_at_keeps_exitd_from_nothing(daemo
         assert word(lives.ended(waiting.result(LIMIT_SECONDS))) == "exited 7"
         for path in (place, stray):
             path.unlink()
+        until(lambda: not works_below(aside), "the shim that nobody hears of has not ended")
         shutil.rmtree(aside)
         remove_all(client)
