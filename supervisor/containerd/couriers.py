@@ -12,6 +12,7 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from protos.ttrpc.v1.ttrpc_pb2 import Request, Response
+from shim.undo import undone_on_failure
 from supervisor.monitor.epoll import open_process, read_ready
 from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame, encode
@@ -138,8 +139,9 @@ class Couriers:
             if read_ready(fd):
                 os.close(fd)
                 return None
+            with undone_on_failure(lambda: os.close(fd)):
+                asyncio.get_running_loop().add_reader(fd, self._ended, name)
             self._couriers[name] = Courier(fd)
-            asyncio.get_running_loop().add_reader(fd, self._ended, name)
         return self._couriers[name]
 
     def _ended(self, name: str) -> None:

@@ -22,7 +22,7 @@ from supervisor.containerd.relays import Relays
 from supervisor.containerd.service import TaskService
 from supervisor.containerd.tasks import TaskLook
 from supervisor.engine.node import Node
-from supervisor.model.errors import Busy, CannotStart, ExitdError, NoSuchContainer, TimedOut
+from supervisor.model.errors import Busy, CannotStart, NoSuchContainer, TimedOut
 from supervisor.model.taskfacts import CLEANED_UP
 from supervisor.model.values import By, Container
 from supervisor.store.codec import TOMBSTONE_OF
@@ -31,6 +31,7 @@ from supervisor.system.inotify import IN_MOVED_TO, Inotify
 
 CONTAINERD = By(policy="containerd-cleanup")
 MOST_BYTES = 1 << 16
+AGAIN_SECONDS = 1.0  # until notes that could not be read are looked at again
 
 log = structlog.get_logger(__name__)
 
@@ -69,6 +70,7 @@ class Ends:
         self._asides = asides
         self._relays = relays
         self._places = Path(state) / "shimv2" / "gone"
+        self._looking: asyncio.TimerHandle | None = None
 
     def begin(self, inotify: Inotify) -> None:
         """Read the notes left while exitd was away, in the background, and later ones as they come. Raises
@@ -91,10 +93,30 @@ class Ends:
             log.warning("not watched, looked at when exitd starts", path=str(self._places), why=error.strerror)
 
     def _look(self) -> None:
-        for path in sorted(self._places.iterdir()):
-            if (one := _read(path)) is not None:
+        """What cannot be read now, for want of a descriptor as a rule, is looked at again."""
+        try:
+            paths = sorted(self._places.iterdir())
+        except OSError as error:
+            return self._look_again(self._places, error)
+        for path in paths:
+            try:
+                one = _read(path)
+            except OSError as error:
+                self._look_again(path, error)
+                continue
+            if one is not None:
                 self._drop_given_up(one.namespace, one.id, one.bundle, one.written_ns)
                 self._node.spawn(self._take_up(one))
+
+    def _look_again(self, path: Path, error: OSError) -> None:
+        log.warning("notes about given-up tasks cannot be read, trying again", path=str(path), why=error.strerror)
+        if self._looking is None and not self._node.closing:
+            self._looking = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._look_late)
+
+    def _look_late(self) -> None:
+        self._looking = None
+        if not self._node.closing:
+            self._look()
 
     async def clean_up(self, namespace: str, id: str, bundle: str) -> TaskLook:
         """Return how the task ended, with everything of it removed. An unknown task has an unknown end."""
@@ -187,11 +209,16 @@ class Ends:
 
     async def _end_rebooted(self, container_id: str) -> None:
         """End a task of another boot, of which containerd knows nothing and whose deletion it will not ask for."""
-        with contextlib.suppress(ExitdError):
-            c = await self._node.containers.find(container_id)
-            # Earlier versions gave a task that had ended the boot in which they first saw it.
-            if tasks.is_of_another_boot(c, self._node.clock.boot_id()) or await making.is_forgotten(c, self._asides):
-                await self._service.remove(c, CONTAINERD, CLEANED_UP)
+
+        async def end() -> None:
+            with contextlib.suppress(NoSuchContainer):
+                c = await self._node.containers.find(container_id)
+                # Earlier versions gave a task that had ended the boot in which they first saw it.
+                is_earlier = tasks.is_of_another_boot(c, self._node.clock.boot_id())
+                if is_earlier or await making.is_forgotten(c, self._asides):
+                    await self._service.remove(c, CONTAINERD, CLEANED_UP)
+
+        await insist(end, "ending a task of another boot", container_id)
 
     def _place(self, namespace: str, id: str) -> Path:
         return self._places / hashlib.sha256(f"{namespace}/{id}".encode()).hexdigest()
@@ -202,7 +229,7 @@ def _is_named(c: Container, bundle: str) -> bool:
 
 
 def _read(path: Path) -> Gone | None:
-    """Return None if there is no note, or if it cannot be decoded, which is logged."""
+    """Return None if there is no note, or if it cannot be decoded, which is logged. Raises OSError."""
     try:
         with path.open("rb") as file:
             message, written_ns = fields.decode(file.read(MOST_BYTES), "gone"), os.fstat(file.fileno()).st_mtime_ns

@@ -35,7 +35,7 @@ from supervisor.model.values import (
 from supervisor.monitor.rundir import path_of
 from supervisor.runtime.oci import cgroups, rootfs
 from supervisor.runtime.oci import spec as oci_spec
-from supervisor.system import regular
+from supervisor.system import regular, room
 from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed
 
@@ -367,11 +367,13 @@ def write(path: str, data: bytes, mode: int = 0o600) -> None:
 
 async def read_end(bundle: str, namespace: str, id: str, asides: Asides) -> TaskLook | None:
     """Return what `leave_end` has noted about this task in its bundle; None if there is nothing, or nothing that can be
-    decoded. Raises TimedOut when the bundle hangs: the end may be in it."""
+    decoded. Raises TimedOut when the bundle hangs: the end may be in it. Waits for a descriptor where there is none."""
     path = f"{bundle}/{WORD}"
     try:
-        data = await asides.bundles.run(
-            f"reading {path}", lambda: regular.read(path, most_bytes=MOST_BYTES, follow=False), bundle
+        data = await room.surely(
+            lambda: asides.bundles.run(
+                f"reading {path}", lambda: regular.read(path, most_bytes=MOST_BYTES, follow=False), bundle
+            )
         )
         word = fields.decode(data, "task")
         pid, code, at_ns = (word.number(key) for key in ("pid", "code", "at_ns"))

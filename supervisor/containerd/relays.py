@@ -24,6 +24,7 @@ from supervisor.system import room
 from supervisor.system.background import insist
 
 MOST_CHARACTERS = 40  # of two numbers
+AGAIN_SECONDS = 1.0  # until notes that could not be listed for want of a descriptor are looked for again
 
 log = structlog.get_logger(__name__)
 
@@ -46,9 +47,12 @@ class Relays:
             names = os.listdir(self._notes)
         except OSError as error:
             log.warning("sockets of relays are not looked after", path=str(self._notes), why=error.strerror)
+            if room.is_used_up(error):
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.begin)
             return
         for name in names:
-            self._await(f"{sockets.SOCKETS}/{name}", None)
+            if (socket := f"{sockets.SOCKETS}/{name}") not in self._awaited:
+                self._await(socket, None)
 
     async def task_removed(self, container: Container) -> None:
         """Have the socket of the relay that this task had removed, when the relay has ended."""

@@ -70,8 +70,8 @@ class Operations:
         container_id = secrets.token_hex(32)
         await room.wait_for(room.FOR_ONE, f"the container {spec.name or container_id[:12]}")
         spec = await self._admission.admit(spec, container_id)
-        self._refuse_going_down(spec)
         try:
+            self._refuse_going_down(spec)
             container = await self._node.add(spec, container_id)
         except ExitdError:
             await self._node.others.discarded(container_id)

@@ -46,14 +46,16 @@ class PodKeeper(Participant):
         see `Ending.unstick`."""
         while True:
             await asyncio.sleep(every_seconds())
-            self.look_at_all()
-            for container in list(self._node.containers.values()):
-                if (
-                    container.spec.pod
-                    and container.phase in LIVE
-                    and self._node.manager.of(container).is_ending(container)
-                ):
-                    self._ending.unstick(container)
+            try:
+                self.look_at_all()
+                self._unstick()
+            except Exception:  # out of descriptors, say: the next round finds what this one has not done
+                log.exception("a look at the pods failed")
+
+    def _unstick(self) -> None:
+        for container in list(self._node.containers.values()):
+            if container.spec.pod and container.phase in LIVE and self._node.manager.of(container).is_ending(container):
+                self._ending.unstick(container)
 
     def look_at_all(self) -> None:
         """Look at every pod: after a daemon start, and now and then."""

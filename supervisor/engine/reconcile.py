@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import field
 from pathlib import Path
 
 import structlog
@@ -37,6 +38,7 @@ class ReconcileParts:
     settings: Settings
     foundlings: Foundlings
     execs: Callable[[], Iterable[RunKey]] = tuple  # those whose end is not stored
+    orphans: Orphans = field(default_factory=Orphans)
 
     @property
     def node(self) -> Node:
@@ -45,12 +47,9 @@ class ReconcileParts:
 
 async def forever(parts: ReconcileParts) -> None:
     """Do one round after another."""
-    orphans = Orphans()
     while True:
         await asyncio.sleep(parts.settings.now().limits.reconcile_seconds)
         await once(parts)
-        if os.getpid() == 1:
-            orphans.reap({c.init.pid for c in parts.node.containers.values() if c.init is not None})
 
 
 async def once(parts: ReconcileParts) -> None:
@@ -66,6 +65,7 @@ async def once(parts: ReconcileParts) -> None:
         _acknowledged,
         _dead_journals,
         _compact,
+        _orphans,
     ):
         try:
             await step(parts)
@@ -87,6 +87,11 @@ async def _memory(parts: ReconcileParts) -> None:
 
 async def _acknowledged(parts: ReconcileParts) -> None:
     await parts.manager.acknowledge_strangers(lambda: _needed(parts))
+
+
+async def _orphans(parts: ReconcileParts) -> None:
+    if os.getpid() == 1:
+        parts.orphans.reap({c.init.pid for c in parts.node.containers.values() if c.init is not None})
 
 
 async def _dead_journals(parts: ReconcileParts) -> None:

@@ -16,16 +16,19 @@ from typing import Any
 import pytest
 
 from shim import fields
+from supervisor.containerd import ends as module
 from supervisor.containerd import making, sockets
 from supervisor.containerd.callers import Turns
 from supervisor.containerd.ends import Ends
 from supervisor.containerd.publish import Publisher
 from supervisor.containerd.relays import Relays
 from supervisor.engine.recovery import recover
+from supervisor.model.errors import StoreFailed
 from supervisor.model.lifecycle import RemoveAsked
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import By, Container, Exited, Phase, Spec
 from supervisor.store.database import Transaction
+from supervisor.system import background, regular
 from supervisor.system.inotify import Inotify
 from tests.supervisor.containerd.test_relays import listening
 from tests.supervisor.fakes import World, hasty, in_loop, until, world
@@ -285,3 +288,75 @@ async def test_a_bundle_that_hangs_is_compared_by_its_name_alone_until_it_comes_
             hung.set()
             await cleaning
             assert "web" in dropped and service.removed == ["web"]
+
+
+@in_loop
+async def test_a_note_that_could_not_be_read_for_want_of_a_descriptor_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither that one nor those behind it wait for another note."""
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
+    full, read, iterdir = [True, True], module._read, Path.iterdir
+
+    def refused(path: Path) -> Any:
+        if full:
+            full.pop()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return read(path) if path.is_file() else iterdir(path)
+
+    async with world(tmp_path) as w:
+        for name in ("web", "db"):
+            await ended(w, tmp_path, name)
+        service: Any = Service(w)
+        changes = Inotify()
+        changes.start()
+        async with ends(w, service, tmp_path) as made:
+            made.begin(changes)
+            monkeypatch.setattr(module, "_read", refused)
+            monkeypatch.setattr(Path, "iterdir", refused)
+            for name in ("web", "db"):
+                said = [("namespace", "default"), ("id", name), ("bundle", str(tmp_path / f"b-{name}"))]
+                made._place("default", name).write_bytes(fields.encode("gone", said))
+            made._look()
+            await until(lambda: sorted(service.removed) == ["db", "web"])
+        changes.close()
+
+
+@in_loop
+async def test_a_task_of_another_boot_is_removed_though_the_store_refuses_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "RETRY_SECONDS", (0.01,))
+    async with world(tmp_path, boot="one") as w:
+        await ended(w, tmp_path, "web")
+    async with world(tmp_path, boot="two") as w:
+        await recover(w.runs, "")
+        refused = [StoreFailed("full")] * 2
+        remove = Service.remove
+
+        async def refusing(self: Service, c: Container, by: By, key: str) -> None:
+            if refused:
+                raise refused.pop()
+            await remove(self, c, by, key)
+
+        monkeypatch.setattr(Service, "remove", refusing)
+        assert await removed(w, tmp_path) == ["web"]
+
+
+@in_loop
+async def test_the_end_in_a_bundle_is_waited_for_while_there_is_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, read = [OSError(errno.EMFILE, "Too many open files")], regular.read
+
+    def reading(path: str, **words: Any) -> bytes:
+        if refused:
+            raise refused.pop()
+        return read(path, **words)
+
+    async with world(tmp_path) as w:
+        id = await ended(w, tmp_path, "web")
+        await making.leave_end(w.node.containers[id], "/state", ASIDES)
+        monkeypatch.setattr(regular, "read", reading)
+        seen = await making.read_end(str(tmp_path / "b-web"), "default", "web", ASIDES)
+        assert not refused and seen is not None and seen.code == 7

@@ -350,3 +350,25 @@ async def test_a_member_joins_its_pod_only_after_that_has_been_looked_up(tmp_pat
         del w.node.containers.recovering[pause.id]
         looked_up.set()
         assert (await starting).phase is Phase.RUNNING
+
+
+@in_loop
+async def test_a_round_over_the_pods_that_fails_does_not_end_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as (w, o):
+        made = await pod(o)
+        refused, unstuck = [OSError(24, "Too many open files")] * 2, asyncio.Event()
+
+        def is_ending(container: Container) -> bool:
+            if refused:
+                raise refused.pop()
+            return True
+
+        monkeypatch.setattr(w.manager, "is_ending", is_ending)
+        monkeypatch.setattr(o.ending, "unstick", lambda container: unstuck.set())
+        loop = asyncio.create_task(o.pod_keeper.forever(lambda: 0.001))
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await unstuck.wait()
+        loop.cancel()
+        assert not refused and w.node.containers[made.id].phase is Phase.RUNNING

@@ -18,6 +18,7 @@ from supervisor.engine.reconcile import ReconcileParts
 from supervisor.model.errors import ShimFailed
 from supervisor.model.values import Phase, RunKey
 from supervisor.monitor import epoll, rundir
+from supervisor.monitor.orphans import Orphans
 from supervisor.runtime.managers import ContainerRuntimes
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.children import child, ends_unreaped, name_of
@@ -235,6 +236,31 @@ def test_a_round_that_fails_does_not_end_the_loop(tmp_path: Path) -> None:
             parts = replace(m.parts, settings=replace(m.settings, now=lambda: now))
             loop = asyncio.create_task(reconcile.forever(parts))
             await until(lambda: m.looks >= 4)
+            loop.cancel()
+
+    asyncio.run(main())
+
+
+def test_as_pid_1_a_look_for_orphans_that_fails_does_not_end_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoDescriptors:
+        looks = 0
+
+        def reap(self, spared: Collection[int]) -> int:
+            self.looks += 1
+            raise OSError(24, "Too many open files")
+
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            monkeypatch.setattr(os, "getpid", lambda: 1)
+            m, orphans = Machine(tmp_path, w), NoDescriptors()
+            now = Config(limits=Limits(reconcile_seconds=0.001))
+            settings = replace(m.settings, now=lambda: now)
+            loop = asyncio.create_task(
+                reconcile.forever(replace(m.parts, settings=settings, orphans=cast(Orphans, orphans)))
+            )
+            await until(lambda: orphans.looks >= 3)
             loop.cancel()
 
     asyncio.run(main())
