@@ -307,7 +307,7 @@ class Execs(Participant):
         own they are dying with it; elsewhere they are killed now."""
         lives = [live for live in self._of(container_id) if not live.over.is_set()]
         for live in lives:
-            with contextlib.suppress(ExitdError):  # a container's end is stored whatever becomes of its execs
+            with contextlib.suppress(ExitdError, OSError):  # a container's end is stored whatever becomes of its execs
                 await self._manager.of(live.container).signal_exec(live.container, live.exec, SIGKILL, everyone=False)
         is_task = any(live.container.spec.task is not None for live in lives)
         await _within(BEFORE_TASK_END_SECONDS if is_task else BEFORE_END_SECONDS, [live.over for live in lives])

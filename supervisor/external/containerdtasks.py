@@ -147,7 +147,7 @@ class ContainerdTasks:
             await self._observer.observe(found)
         except (NoSuchProcess, NotPermitted, BadRequest) as error:
             log.warning("a task that could not be watched", container=found.container, why=str(error))
-        except ExitdError as error:
+        except (ExitdError, OSError) as error:  # OSError: there is no descriptor to look with
             self.trouble = str(error)
         else:
             if self._observer.lacks_names(found.container) and len(self._naming) < MOST_NAMING:

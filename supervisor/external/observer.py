@@ -42,6 +42,7 @@ from supervisor.system.inotify import Inotify
 MOST_PROCESSES = 20_000
 NAMES_SECONDS = 2.0  # that a count waits for the names of a task, which its containerd is being asked
 POLL_SECONDS = 2.0  # v1's counters, which cannot be watched without writing to the cgroup
+AGAIN_SECONDS = 0.25  # until what could not be looked at for want of a descriptor is looked at again
 ENDED_UNSEEN = "ended-before-watch"
 
 # Of memory kills inside a cgroup: the report, with what else can be found out about them.
@@ -85,6 +86,7 @@ class Observer:
         self._sight = partial(Sight.of, zombie_readable=zombie_readable, kernel=kernel)
         self._eyes: dict[Process, Eye] = {}
         self._counts = Counter[str]()  # of stored eyes, by their watch
+        self._unseen = set[Process]()  # stored, and not held: they are looked up again
         self._runs: dict[str, int] = {}  # the newest run of each watched container
         self._by_key: dict[RunKey, Eye] = {}
         self._numbering = asyncio.Lock()
@@ -134,8 +136,10 @@ class Observer:
         except (NoSuchProcess, NotPermitted):
             away = Report(Unknown(foreign.AWAY), Source.NONE, one.process, self._clock.now_ns(), at_is_found=True)
             return self._end_later(one, away)
-        except Busy as error:  # its row stays for the next exitd
-            log.error("not watched any more", container=one.container, why=str(error))
+        except (Busy, OSError) as error:  # out of descriptors; its row stays, also for the next exitd
+            log.warning("not watched, trying again", container=one.container, why=str(error))
+            self._unseen.add(one.process)
+            self._background.spawn(self._look_up_later(one))
             return
         eye = self._opened(Eye(sight, one.target, kills=one.kills_before, cgroup=one.cgroup))
         self._await_names(eye, one.target, one.names)
@@ -146,6 +150,12 @@ class Observer:
             log.error("an end will be noticed late", container=one.container, why=str(error))
             eye.unwatched = True
 
+    async def _look_up_later(self, one: Observed) -> None:
+        await asyncio.sleep(AGAIN_SECONDS)
+        self._unseen.discard(one.process)
+        if one.target in self._watches:
+            self._look_up(one)
+
     async def observe(self, found: FoundProcess, targets: Iterable[Target] = ()) -> Observed | None:
         """Watch a process from now on; `targets` are stored with it. Return None if it is watched already, or its end
         was reported.
@@ -154,7 +164,7 @@ class Observer:
         can.
         """
         sight = self._sight(found.pid, found.started_ticks)
-        if sight.process in self._eyes or self.owns(sight.process):
+        if sight.process in self._eyes or sight.process in self._unseen or self.owns(sight.process):
             sight.close()
             return None
         if len(self._eyes) >= MOST_PROCESSES:
@@ -336,11 +346,15 @@ class Observer:
         """Read the cgroup first, since it may vanish with the process."""
         if eye.ending or eye.dropped:
             return
-        eye.kills = max(eye.kills, _kills(eye), self._oom.seen(eye.one.key) if eye.one is not None else 0)
         if eye.timer is not None:
             eye.timer.cancel()
             eye.timer = None
-        seen = eye.sight.look()
+        try:
+            eye.kills = max(eye.kills, _kills(eye), self._oom.seen(eye.one.key) if eye.one is not None else 0)
+            seen = eye.sight.look()
+        except OSError as error:  # out of descriptors: that says nothing about the process
+            log.warning("a process cannot be looked at, trying again", process=eye.sight.process, why=str(error))
+            seen = Pending(AGAIN_SECONDS)
         if isinstance(seen, Pending):
             if seen.seconds is not None:
                 eye.timer = asyncio.get_running_loop().call_later(seen.seconds, self._look, eye)

@@ -180,7 +180,7 @@ class RuncRoot:
                 await self._report_missed(found)
         except BadRequest as error:
             log.warning("a state that names no process", container=found.container, why=str(error))
-        except ExitdError as error:
+        except (ExitdError, OSError) as error:  # OSError: there is no descriptor to look with
             self._read.pop(name, None)  # until everything is looked at again
             self.trouble = str(error)
 

@@ -135,8 +135,8 @@ class WatchDesk:
             raise WrongState(f"process {pid} is of a container of exitd's own: exitctl wait, exitctl events")
         if other := self._observer.watcher_of(process):
             raise WrongState(f"process {pid} is watched already, with all of {other}: exitctl events, exitctl exits")
-        watch = self._watches[target.where] = WatchEntry(target)
         found = foreign.process_found(pid, observe.cgroup_of(pid), observe.command_of(pid))
+        watch = self._watches[target.where] = WatchEntry(target)
         try:
             begun = await self._observer.observe(found, (target,))
         except BaseException:

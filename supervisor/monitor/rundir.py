@@ -208,12 +208,15 @@ def remove(path: str) -> None:
 
 
 def runs(state: str) -> list[tuple[str, int]]:
-    """Return every existing run directory, as (container, run)."""
+    """Return every existing run directory, as (container, run). Raises OSError when there is no room to look."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for container in os.listdir(f"{state}/c"):
-            with contextlib.suppress(OSError):  # one unreadable directory must not hide the others
+            try:
                 found += [(container, int(run)) for run in os.listdir(f"{state}/c/{container}") if _is_run(run)]
+            except OSError as error:  # one unreadable directory must not hide the others
+                if room.is_used_up(error):
+                    raise
     return found
 
 

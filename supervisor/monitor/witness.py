@@ -315,7 +315,8 @@ class Watch(ShimWatch):
         verdict = evidence.judge(seen)
         if isinstance(verdict, Pending):
             if seen.dead_seconds >= evidence.ZOMBIE_PATIENCE_SECONDS:  # and its zombie cannot be read here
-                self.kill_stopped_shim()
+                with contextlib.suppress(OSError):  # whether it stands still is asked again at the next look
+                    self.kill_stopped_shim()
             self._look_again(room.AGAIN_SECONDS if self.is_unheld else verdict.seconds)
             return
         self.reported, self.verdict = True, verdict

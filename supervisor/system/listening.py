@@ -153,4 +153,7 @@ class Listener:
             log.warning("no descriptors for more connections", socket=path, limit=limit(), why=why)
 
     def _go_on(self) -> None:
-        self._loop.add_reader(self._socket, self._take)
+        try:
+            self._loop.add_reader(self._socket, self._take)
+        except OSError as error:  # the kernel has no memory for it
+            self._pause(str(error))

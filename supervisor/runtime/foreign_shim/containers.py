@@ -127,9 +127,9 @@ class ShimV2Containers:
             run.shim = process_of((await link.connect(run.key.container)).shim_pid) or run.shim
 
     def _watch(self, container: Container, run: Run, init: Process) -> None:
+        executes = bundle.executes(container, self._place.root)  # may fail: before anything is watched
         self._hub.watch_memory(run, container.oom_told)
         watched = self._hub.watching.add(run.key, run.peer)
-        executes = bundle.executes(container, self._place.root)
         self._hub.watching.hold(watched, init, own=run.peer.is_plain, executes=executes)
         self._hub.watching.begin(watched)
         self._hub.keep(run)

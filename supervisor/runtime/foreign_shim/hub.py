@@ -3,6 +3,7 @@ ends."""
 
 import asyncio
 import time
+from functools import partial
 
 import structlog
 
@@ -25,6 +26,7 @@ from supervisor.runtime.oci.bundle import cgroups_path
 from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.sandbox import RunListener
+from supervisor.system import room
 from supervisor.system.inotify import Inotify
 
 NAMESPACE = "exitd"  # the namespace that shims get as containerd's, by which they group containers
@@ -191,7 +193,8 @@ class Hub:
         if any(not watched.reported for watched in self.watching.of_peer(run.peer)):
             log.warning("shim lost", container=run.key.container, run=run.key.run)
         program = run.peer.contact.program
-        await self.watching.lose(run.peer, lambda: self.delete(run.path, run.key.container, program))
+        delete = partial(self.delete, run.path, run.key.container, program)
+        await room.surely(lambda: self.watching.lose(run.peer, delete))
 
     def _happened(self, happened: forwarding.Happened) -> None:
         event = happened.event

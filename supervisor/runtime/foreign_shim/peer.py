@@ -88,6 +88,9 @@ class Peer:
         except TimedOut:
             self._heard(False)
             return
+        except OSError as error:  # out of descriptors: that says nothing about the shim
+            log.debug("the shim cannot be checked now", container=self.id, why=str(error))
+            return
         except ShimLost:
             raise
         except ExitdError as error:  # an error is an answer, too

@@ -69,12 +69,16 @@ def leave_contact(path: str, contact: Contact) -> None:
 
 
 def read_contact(path: str) -> Contact | None:
-    """Return None if `start` had not returned yet."""
+    """Return None if `start` had not returned yet. Raises OSError when that cannot be seen."""
     try:
         with open(f"{path}/{CONTACT}", "rb") as file:
             found = fields.decode(file.read(65536), "exitd-shimv2")
         return Contact(found.get("program"), found.get("address"), found.number("version"), found.get("protocol"))
-    except (OSError, fields.BadMessage):
+    except fields.BadMessage:
+        return None
+    except OSError as error:
+        if error.errno in errnos.USED_UP:
+            raise
         return None
 
 

@@ -18,7 +18,7 @@ import structlog
 from shim import launch, plan, slots
 from shim.frozen import frozen, mutable
 from supervisor.model import errnos
-from supervisor.model.errors import ShimFailed, TimedOut
+from supervisor.model.errors import Busy, ShimFailed, TimedOut
 from supervisor.model.execs import Exec
 from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
@@ -307,10 +307,10 @@ def _made(path: str, names: Fifos) -> Iterator[dict[int, int]]:
 
 
 async def _end(path: str) -> bool:
-    """Have the streams ended. Return False if there is no pump at this moment, or it is too busy."""
+    """Have the streams ended. Return False if there is no pump at this moment, it is too busy, or exitd is."""
     try:
         async with control.opened(path) as line:
             await line.end()
-    except (ShimFailed, TimedOut):
+    except (Busy, ShimFailed, TimedOut):
         return False
     return True

@@ -47,6 +47,7 @@ class Watched:
     event_at: float = 0.0  # loop time
     lost: bool = False
     deleted: Deletion = NOT_DELETED
+    oom_kills: int | None = None  # of its cgroup, before `delete` has removed that
     over: bool = False  # the shim has said that there is no process to signal
     reported: bool = False
     kernel_status: int | None = None
@@ -225,13 +226,16 @@ class ShimWatching:
                 unknown = 0 if await self._is_there(watched) else unknown + 1
             except (ShimLost, TimedOut):
                 unknown = 0
+            except OSError as error:  # out of descriptors: that says nothing about the shim
+                log.debug("the shim cannot be asked now", key=watched.key, why=str(error))
+                unknown = 0
             except ExitdError as error:
                 log.debug("the shim gave no end to Wait", key=watched.key, why=str(error))
                 knows_none = isinstance(error, NoSuchContainer | NoSuchExec)
                 unknown = unknown + 1 if knows_none or not await self._lives_on(watched) else 0
             if unknown >= ANSWERS:
                 watched.lost = True
-                watched.kernel_status = await self._reaped(watched)
+                watched.kernel_status = await room.surely(lambda: self._reaped(watched))
                 return self.look(watched)
             await asyncio.sleep(AGAIN_SECONDS)
 
@@ -248,7 +252,7 @@ class ShimWatching:
         """A shim that refuses to wait may nevertheless know that there is a process."""
         try:
             return await self._is_there(watched)
-        except (ShimLost, TimedOut):
+        except (ShimLost, TimedOut, OSError):
             return True
         except ExitdError:
             return False
@@ -265,7 +269,7 @@ class ShimWatching:
 
     async def lose(self, peer: Peer, delete: Callable[[], Awaitable[Deletion]]) -> None:
         """The shim is dead. Ask the kernel first which processes have ended by themselves by now: `delete` kills the
-        rest."""
+        rest. Raises OSError when that cannot be asked; then nothing was done."""
         lost = [watched for watched in self.of_peer(peer) if not watched.reported]
         for watched in lost:
             if watched.init_fd >= 0 and epoll.read_ready(watched.init_fd):
@@ -279,38 +283,47 @@ class ShimWatching:
             self.look(watched, kills[watched.key])
 
     def look(self, watched: Watched, oom_kills: int | None = None) -> None:
-        """Report the end, once, as soon as it has been observed."""
+        """Report the end, once, as soon as it has been observed. `oom_kills`: what its cgroup had counted; None: to be
+        read now. What cannot be looked at, for want of a descriptor as a rule, is looked at again."""
         if watched.reported:
             return
-        loop = asyncio.get_running_loop()
-        if watched.kernel_status is None and (watched.wait or watched.event or watched.forced):
-            watched.kernel_status = self._kernel_status(watched)
-        found = judge(
-            Seen(
-                watched.init,
-                watched.wait,
-                watched.event,
-                loop.time() - watched.event_at,
-                watched.kernel_status,
-                watched.lost,
-                watched.deleted,
-                time.time_ns(),
-                self._oom_kills(watched.key) if oom_kills is None else oom_kills,
-                watched.peer.is_plain,
-                0 if self.is_shared(watched) else watched.ended_ns,
-                watched.forced,
-                watched.is_zombie,
-                watched.never_started,
-                watched.kernel_source,
-                self.has_begun(watched),
-            )
-        )
+        if oom_kills is not None:
+            watched.oom_kills = oom_kills
+        try:
+            found = judge(self._seen(watched))
+        except OSError as error:
+            log.warning("the end of a process cannot be looked at, trying again", key=watched.key, why=str(error))
+            found = Pending(AGAIN_SECONDS)
         if isinstance(found, Pending):
             if found.seconds is not None and watched.timer is None:
+                loop = asyncio.get_running_loop()
                 watched.timer = loop.call_later(found.seconds, self._look_later, watched)
             return
         watched.reported = True
         self._report(watched.key, found)
+
+    def _seen(self, watched: Watched) -> Seen:
+        """Raises OSError."""
+        if watched.kernel_status is None and (watched.wait or watched.event or watched.forced):
+            watched.kernel_status = self._kernel_status(watched)
+        return Seen(
+            watched.init,
+            watched.wait,
+            watched.event,
+            asyncio.get_running_loop().time() - watched.event_at,
+            watched.kernel_status,
+            watched.lost,
+            watched.deleted,
+            time.time_ns(),
+            self._oom_kills(watched.key) if watched.oom_kills is None else watched.oom_kills,
+            watched.peer.is_plain,
+            0 if self.is_shared(watched) else watched.ended_ns,
+            watched.forced,
+            watched.is_zombie,
+            watched.never_started,
+            watched.kernel_source,
+            self.has_begun(watched),
+        )
 
     def _look_later(self, watched: Watched) -> None:
         watched.timer = None
