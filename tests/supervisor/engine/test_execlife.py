@@ -236,6 +236,25 @@ async def test_a_container_without_execs_waits_for_nobody(tmp_path: Path) -> Non
 
 
 @in_loop
+async def test_an_exec_that_cannot_be_signalled_for_want_of_a_descriptor_keeps_no_end_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execlife, "BEFORE_END_SECONDS", 0.01)
+    async with running(tmp_path) as x:
+        live = await x.begin()
+
+        async def refused(*_: object, **__: object) -> None:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(x.manager, "signal_exec", refused)
+            x.w.manager.ends(x.id, status=Signaled(9))
+            await until(lambda: x.container.phase is Phase.EXITED, "the container's end")
+        x.ends(live.key, Signaled(9))
+        await settled(x)
+
+
+@in_loop
 async def test_an_exec_whose_end_nobody_reports_holds_its_container_up_for_a_moment_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -14,7 +15,8 @@ import pytest
 from shim import native
 from supervisor.engine import node
 from supervisor.engine.node import Storing
-from supervisor.external import observer
+from supervisor.external import observe, observer
+from supervisor.external.observe import Sight
 from supervisor.external.observer import ENDED_UNSEEN, Observer
 from supervisor.external.watchlist import WatchEntry, WatchList
 from supervisor.model import foreign
@@ -292,6 +294,62 @@ def test_what_could_not_be_watched_after_a_restart_is_looked_at_now_and_then(
 
 SOCKET = Target(Kind.CONTAINERD, "/c.sock")
 WEB = Names("shop", "web-0", "app")
+
+
+def test_a_zombie_that_cannot_be_looked_at_for_want_of_a_descriptor_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel reports its death once."""
+    refused, look = [OSError(errno.EMFILE, "Too many open files")] * 2, Sight.look
+
+    def looked(self: Sight) -> object:
+        if refused:
+            raise refused.pop()
+        return look(self)
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            with child("sh", "-c", "exit 7") as process:
+                monkeypatch.setattr(Sight, "look", looked)
+                await watched.observe(found(process))
+                await until(lambda: not len(watched))
+                assert [exit.status for exit in await all_exits(store)] == [Exited(7 if probe.zombie().works else 0)]
+
+    monkeypatch.setattr(observer, "AGAIN_SECONDS", 0.01)
+    asyncio.run(main())
+
+
+def test_what_cannot_be_held_at_a_start_is_looked_up_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that is looked through meanwhile does not make a second run of it."""
+    refused: list[Exception] = [OSError(errno.EMFILE, "Too many open files")]
+    opened_as = observe._opened
+
+    def held(pid: int) -> int:
+        if refused:
+            raise refused.pop()
+        return opened_as(pid)
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store:
+            watches = WatchList({"/run/runc": WatchEntry(Target(Kind.RUNC_ROOT, "/run/runc"))})
+            with child() as process:
+                async with watching(store) as watched:
+                    await watched.observe(found(process))
+                with monkeypatch.context() as patch:
+                    patch.setattr(observe, "_opened", held)
+                    async with watching(store, watches=watches) as watched:
+                        assert not refused and len(watched) == 0
+                        assert await watched.observe(found(process)) is None
+                        refused.append(Busy("no descriptor"))
+                        await until(lambda: watched.count("/run/runc") == 1)
+                        kill_and_reap(process)
+                        await until(lambda: not len(watched))
+            assert [(exit.key.run, exit.status) for exit in await all_exits(store)] == [(1, KILLED)]
+
+    monkeypatch.setattr(observer, "AGAIN_SECONDS", 0.01)
+    asyncio.run(main())
 
 
 def task(process: "subprocess.Popen[bytes]") -> FoundProcess:

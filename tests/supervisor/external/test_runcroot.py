@@ -27,9 +27,12 @@ class Runtime:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.found: list[str] = []
+        self.refused: list[OSError] = []  # for want of a descriptor
         self.changes = Inotify()
 
     async def observe(self, found: FoundProcess) -> None:
+        if self.refused:
+            raise self.refused.pop()
         self.found.append(found.name)
 
     def make(self, *names: str) -> None:
@@ -137,3 +140,16 @@ async def test_what_was_known_before_a_listing_that_failed_is_not_new_afterwards
         root._everything()
         await until(lambda: runtime.found == ["0"], "the last of the list")
         assert runtime.watched() == {"c", "d"}  # there was room for c
+
+
+@in_loop
+async def test_what_cannot_be_looked_at_for_want_of_a_descriptor_is_watched_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runcroot, "AGAIN_SECONDS", 0.02)
+    async with looked_at(tmp_path, "web") as (runtime, made):
+        runtime.refused = [OSError(errno.EMFILE, "Too many open files")] * 2
+        runtime.write_state("web")
+        await until(lambda: runtime.found == ["web"])
+        assert not runtime.refused
+        await until(lambda: not made.trouble)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Collection
@@ -11,6 +12,7 @@ import pytest
 
 from shim import native
 from supervisor.engine.node import Storing
+from supervisor.external import observe
 from supervisor.external.observer import Observer
 from supervisor.external.watchdesk import WatchDesk
 from supervisor.external.watchlist import WatchList
@@ -132,6 +134,25 @@ def test_exitds_own_and_what_another_watch_has_are_not_watched_twice(tmp_path: P
                     await watches.watch(Kind.PID, str(own.pid), BY)
                 with pytest.raises(WrongState, match="exitd's own"):
                     await watches.watch(Kind.PID, str(one.pid), BY)
+
+    asyncio.run(main())
+
+
+def test_a_pid_that_cannot_be_looked_at_for_want_of_a_descriptor_is_not_called_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(pid: int) -> str:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, _):
+            with child() as process:
+                with monkeypatch.context() as patch:
+                    patch.setattr(observe, "command_of", refused)
+                    with pytest.raises(OSError, match="Too many"):
+                        await watches.watch(Kind.PID, str(process.pid), BY)
+                assert watches.watches() == []
+                assert (await watches.watch(Kind.PID, str(process.pid), BY)).processes == 1
 
     asyncio.run(main())
 

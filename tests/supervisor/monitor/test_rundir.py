@@ -235,6 +235,25 @@ def test_only_numbers_are_runs(tmp_path: Path) -> None:
     assert sorted(rundir.runs(str(tmp_path))) == [("c1", 1), ("c1", 12), ("c2", 3)]
 
 
+@pytest.mark.parametrize("name", ["c", "c/c1"])
+def test_a_directory_of_runs_that_cannot_be_read_now_is_not_taken_for_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "c/c1/1").mkdir(parents=True)
+    listdir = os.listdir
+
+    def listed(path: str) -> list[str]:
+        if path == f"{tmp_path}/{name}":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return listdir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", listed)
+        with pytest.raises(OSError, match="Too many open files"):
+            rundir.runs(str(tmp_path))
+    assert rundir.runs(str(tmp_path)) == [("c1", 1)]
+
+
 def test_what_is_there_and_cannot_be_opened_now_is_not_taken_for_absent(made: RunDirectory, tmp_path: Path) -> None:
     os.pwrite(made.record_fd, written(PLAIN), 0)
     Path(made.path, "created").write_bytes(fields.encode("exitd-created", [("pid", 1234), ("started", 5678)]))

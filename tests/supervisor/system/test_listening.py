@@ -1,11 +1,13 @@
 """Connections on a listening socket, with many descriptors and with few."""
 
 import asyncio
+import errno
 import os
 import resource
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -100,6 +102,29 @@ def test_without_any_descriptor_it_pauses_says_so_once_and_goes_on_with_who_wait
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             assert await asyncio.get_running_loop().sock_recv(waiting, 5) == b"hello"
         assert [line["why"] for line in logs] == ["Too many open files"]
+
+    listens(tmp_path, test)
+
+
+def test_it_goes_on_though_the_kernel_had_no_room_for_that_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(listener: Listener, path: str) -> None:
+        loop = asyncio.get_running_loop()
+        refused, add_reader = [OSError(errno.ENOMEM, "Cannot allocate memory")] * 2, loop.add_reader
+
+        def added(fd: Any, *words: Any) -> None:
+            if refused and fd is listener._socket:
+                raise refused.pop()
+            add_reader(fd, *words)
+
+        monkeypatch.setattr(loop, "add_reader", added)
+        listener._pause("the test says so")
+        await until(lambda: not refused)
+        with socket.socket(socket.AF_UNIX) as late:
+            late.setblocking(False)
+            late.connect(path)
+            assert await loop.sock_recv(late, 5) == b"hello"
 
     listens(tmp_path, test)
 

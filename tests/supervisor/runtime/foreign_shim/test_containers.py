@@ -1,4 +1,4 @@
-"""Which pods' own limits are set: those of pods whose containers are where exitd can set any."""
+"""Which pods' own limits are set: those of pods whose containers are where exitd can set any; how a run is watched."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.model.errors import ShimFailed
-from supervisor.model.values import Container, Phase, Pod
+from supervisor.model.values import Container, Phase, Pod, Process
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.oci import bundle, cgroups
 from supervisor.runtime.oci.runplan import Place
@@ -42,3 +42,22 @@ async def test_a_pods_limits_are_set_under_runcs_own_shim_and_no_other(
     with pytest.raises(ShimFailed, match="none/config"):  # what comes after the limits
         await ShimV2Containers(place, HUB, prepared).create_container(pause)
     assert done == [f"{bundle.pod_cgroup(pause.id)} {limit}" for limit in limits]
+
+
+@in_loop
+async def test_a_run_is_not_half_watched_where_its_configuration_cannot_be_read_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt finds no watch, and begins one."""
+
+    def refused(*_: object) -> bool:
+        raise OSError(24, "Too many open files")
+
+    async def prepared(_: Container) -> bundle.Bundle:
+        raise AssertionError("nothing is made here")
+
+    monkeypatch.setattr(bundle, "executes", refused)
+    run: Any = SimpleNamespace(key=None, peer=None)
+    shims = ShimV2Containers(Place(str(tmp_path), str(tmp_path)), HUB, prepared)
+    with pytest.raises(OSError, match="Too many"):  # and not AttributeError: HUB can watch nothing
+        shims._watch(container(Phase.CREATED), run, Process(1, 1))

@@ -1,6 +1,7 @@
 """Ends as a scripted shim reports them: each reported once, none made up, whatever the shim answers to Wait."""
 
 import asyncio
+import errno
 import os
 import pathlib
 import signal
@@ -26,6 +27,7 @@ from tests.supervisor.fakes import in_loop, until
 KEY = RunKey("c1", 1)
 EXEC = RunKey("c1", 1, "e1")
 AT_NS = 5_000
+NO_DESCRIPTOR = OSError(errno.EMFILE, "Too many open files")
 RUNNING = ShimState("running", 42, 0, 0)
 Answer = ShimWord | ExitdError | asyncio.Future[ShimWord]
 
@@ -39,11 +41,14 @@ class Script:
     asked: int = 0
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     is_plain: bool = False
+    refused: list[OSError] = field(default_factory=list)  # for want of a descriptor, before a connection
     never: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def link(self) -> "Script":
         if self.lost.is_set():
             raise ShimLost("gone")
+        if self.refused:
+            raise self.refused.pop()
         return self
 
     async def wait(self, id: str, exec_id: str) -> ShimWord:
@@ -136,6 +141,49 @@ async def test_the_answer_to_wait_is_the_end() -> None:
     with looking(kills=1) as (found, reports):
         begun(found, Script([ShimWord(43, AT_NS)]))
         assert await reports.one() == Report(Exited(43), Source.SHIMV2_WAIT, None, AT_NS, 1, counted=False)
+
+
+@in_loop
+async def test_a_moment_without_descriptors_costs_no_end() -> None:
+    """Neither where the shim is asked for it, nor where its cgroup is looked at."""
+    full = [NO_DESCRIPTOR] * 3
+    reports = Reports()
+
+    def kills(key: RunKey) -> int:
+        if full:
+            raise full.pop()
+        return 2
+
+    found = ShimWatching(reports, kills, zombie=True, kernel=BY_PIDFD, executions=Executions(BY_PIDFD))
+    script = Script([ShimWord(43, AT_NS)], refused=[NO_DESCRIPTOR] * 3)
+    begun(found, script)
+    assert await reports.one() == Report(Exited(43), Source.SHIMV2_WAIT, None, AT_NS, 2, counted=False)
+    assert not full and not script.refused
+    found.close()
+
+
+@in_loop
+async def test_before_a_lost_shim_is_deleted_the_count_of_its_cgroup_is_read_whenever_that_can_be() -> None:
+    full, deleted = [NO_DESCRIPTOR], list[bool]()
+
+    def kills(key: RunKey) -> int:
+        if full:
+            raise full.pop()
+        return 0 if deleted else 2
+
+    async def delete() -> Deletion:
+        deleted.append(True)
+        return Deletion(ShimWord(9, AT_NS))
+
+    reports = Reports()
+    found = ShimWatching(reports, kills, zombie=True, kernel=BY_PIDFD, executions=Executions(BY_PIDFD))
+    watched = begun(found, Script([]))
+    with pytest.raises(OSError, match="Too many"):
+        await found.lose(watched.peer, delete)
+    assert not deleted
+    await found.lose(watched.peer, delete)
+    assert deleted and (await reports.one()).oom_kills == 2
+    found.close()
 
 
 @in_loop
