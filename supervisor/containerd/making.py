@@ -234,11 +234,18 @@ async def mount(container: Container, asides: Asides) -> None:
 
 
 async def unmount(container: Container, asides: Asides) -> None:
-    """Unmount it when nothing of the task runs. Repeatable. Raises ShimFailed, TimedOut."""
+    """Unmount it when nothing of the task runs, and leave an empty directory. Repeatable. Raises ShimFailed,
+    TimedOut."""
     task = container.spec.task
     if task is not None and task.rootfs:
         where = _rootfs(task)
-        points = await asides.mounts.run(f"unmounting {where}", lambda: mounts.unmount_all(where), container.id)
+
+        def work() -> tuple[str, ...]:
+            points = mounts.unmount_all(where)
+            mounts.clear(where)
+            return points
+
+        points = await asides.mounts.run(f"unmounting {where}", work, container.id)
         for point in points:
             log.warning("mount was busy, detached", container=container.id, point=point)
 

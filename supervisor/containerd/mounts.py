@@ -6,9 +6,10 @@ All functions block: call them in a thread.
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from protos.containerd import types_pb2
 from shim import native
@@ -108,6 +109,26 @@ def unmount_all(rootfs: str) -> tuple[str, ...]:
         return tuple(point for point in points if _unmount(point))
     except OSError as error:
         raise ShimFailed(f"{rootfs}: {error.strerror or error}; unmount it and try again") from error
+
+
+def clear(rootfs: str) -> None:
+    """Remove the places for mounts that a runtime has made in `rootfs` itself, where containerd had unmounted it before
+    that: containerd removes an empty directory only, and makes no task of that name while there is another. What has
+    content stays, and so does everything while something is mounted there. Repeatable. Raises OSError."""
+    real = os.path.realpath(rootfs)
+    mounted = [point for point in mounts_under(os.path.dirname(real)) if f"{point}/".startswith(f"{real}/")]
+    if os.path.islink(rootfs) or mounted:
+        return
+    for directory, below, files in os.walk(rootfs, topdown=False):
+        for name in files:
+            path = f"{directory}/{name}"
+            with suppress(OSError):
+                found = os.lstat(path)
+                if stat.S_ISREG(found.st_mode) and not found.st_size:
+                    os.unlink(path)
+        for name in below:
+            with suppress(OSError):  # it is not empty, or a link
+                os.rmdir(f"{directory}/{name}")
 
 
 def flags_of(mount: RootMount) -> tuple[int, tuple[str, ...]]:

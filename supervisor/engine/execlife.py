@@ -307,10 +307,16 @@ class Execs(Participant):
         own they are dying with it; elsewhere they are killed now."""
         lives = [live for live in self._of(container_id) if not live.over.is_set()]
         for live in lives:
-            with contextlib.suppress(ExitdError, OSError):  # a container's end is stored whatever becomes of its execs
-                await self._manager.of(live.container).signal_exec(live.container, live.exec, SIGKILL, everyone=False)
+            await self._kill_with_container(live)
         is_task = any(live.container.spec.task is not None for live in lives)
         await _within(BEFORE_TASK_END_SECONDS if is_task else BEFORE_END_SECONDS, [live.over for live in lives])
+
+    async def _kill_with_container(self, live: Live) -> None:
+        """A container's end is stored whatever becomes of its execs."""
+        try:
+            await self._manager.of(live.container).signal_exec(live.container, live.exec, SIGKILL, everyone=False)
+        except (ExitdError, OSError) as error:
+            log.debug("exec not killed before its container's end", exec=live.name, why=str(error))
 
     async def before_clean_up(self, container_id: str) -> None:
         """Nothing of the execs is left when this returns: their directories lie in the run's. TimedOut."""

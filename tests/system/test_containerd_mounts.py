@@ -81,6 +81,30 @@ def test_an_overlay_is_mounted_and_taken_down(place: Place) -> None:
     assert (place.mounted(), os.listdir(place.rootfs)) == ([], [])
 
 
+def test_places_for_mounts_in_an_unmounted_root_go_and_nothing_else(place: Place) -> None:
+    """containerd had given the task up, and runc was still making it."""
+    for name in ("proc", "dev/pts", "mnt", "kept"):
+        (place.rootfs / name).mkdir(parents=True)
+    (place.rootfs / "etc").mkdir()
+    (place.rootfs / "etc/hosts").touch()
+    outside = pathlib.Path(place.made("outside", "empty"))
+    (outside / "empty").write_text("")
+    (place.rootfs / "link").symlink_to(outside)
+    (place.rootfs / "kept/data").write_text("somebody's")
+    place.mount(bind(str(outside)))
+    mounts.clear(str(place.rootfs))
+    assert os.listdir(outside) == ["empty"]
+    mounts.unmount_all(str(place.rootfs))
+    for _ in range(2):
+        mounts.clear(str(place.rootfs))
+        assert sorted(os.listdir(place.rootfs)) == ["kept", "link"]
+    assert os.listdir(outside) == ["empty"]
+    (place.rootfs / "link").unlink()
+    (place.rootfs / "kept/data").unlink()
+    mounts.clear(str(place.rootfs))
+    assert os.listdir(place.rootfs) == []
+
+
 @pytest.mark.parametrize("special", ["", "a:b\\c"])
 def test_a_hundred_layers_whose_paths_fill_several_pages_are_mounted(place: Place, special: str) -> None:
     layers = [place.made(f"{'long' * 25}{special}-{number}/fs", f"file-{number}") for number in range(100)]

@@ -13,6 +13,7 @@ from supervisor.model.errors import (
     NoSuchContainer,
     NoSuchExec,
     RuntimeFailed,
+    ShimFailed,
     ShimLost,
     TimedOut,
     WrongState,
@@ -61,6 +62,8 @@ class ShimV2Execs:
         run, link = await self._to(container)
         where, looking = f"the look into the root of {container.spec.name}", self._place.looking
         process, wanted = await looking.run(where, lambda: self._prepare(container, e))
+        counting = f"a look at the memory kills of {container.spec.name}"
+        kills = await room.patiently(lambda: self._hub.oom_kills(e.key), counting)  # before anything is begun
         directory = rundir.make_in(self.directory_of(e.key), pumps.plan_of_exec(e, self._place))
         fifos = await self._hub.pumps.begin(e.key, directory, e.spec)
         stdio = Stdio(fifos.stdin, fifos.stdout, fifos.stderr, e.spec.tty)
@@ -81,15 +84,15 @@ class ShimV2Execs:
             if found is NoProcess.NEVER_BEGAN:
                 raise
             if not isinstance(found, Process):
-                return MadeExec(None, None, self._hub.oom_kills(e.key))
+                return MadeExec(None, None, kills)
             pid = found.pid
         try:
             init = await room.patiently(lambda: as_named(pid), "a look at an exec")
         except Busy:
             init = Process(pid, 0)  # its Wait reports how it ends
-        place.leave_init(directory.path, init)
+        _note(e, directory.path, init)
         self._hub.watching.hold(watched, init, own=run.peer.is_plain)
-        return MadeExec(init, run.shim, self._hub.oom_kills(e.key))
+        return MadeExec(init, run.shim, kills)
 
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
         """If no daemon has noted it, the shim knows."""
@@ -177,3 +180,11 @@ class ShimV2Execs:
         own_env = document_env(document) if container.spec.bundle else container.spec.env
         process = execspec.process(document, e.spec, user, own_env)
         return process, bundle.command_of(process, root, mounts=())
+
+
+def _note(e: Exec, path: str, init: Process) -> None:
+    """Leave its process in its directory. It has begun: without room for that, the store and its shim know it alone."""
+    try:
+        place.leave_init(path, init)
+    except ShimFailed as error:
+        log.warning("an exec's process is not noted", container=e.key.container, exec=e.key.exec_id, why=str(error))

@@ -119,11 +119,13 @@ class Hub:
 
     def find(self, container: Container) -> Run | None:
         """Return a run whose shim was begun by an earlier daemon, or by a create that failed. None: its address is not
-        known."""
+        known. Raises OSError when that cannot be read now, ShimFailed without a log fifo."""
         key, path = RunKey(container.id, container.run), rundir.path_of(self.place.state, container.id, container.run)
-        run, contact = self.get(key), place.read_contact(path)
-        if run is not None or contact is None or not place.laid_out(path, container.id):
-            return run
+        if (known := self.get(key)) is not None:
+            return known
+        contact = place.read_contact(path)
+        if contact is None or not place.laid_out(path, container.id):
+            return None
         bundle = place.bundle_of(path, container.id)
         cgroup = cgroups_path(container, self.place.root)
         run = self.begin(key, path, contact, cgroup, LogFifo(bundle, container.id))
@@ -164,11 +166,12 @@ class Hub:
         return Deletion(ShimWord(deleted.exit_status, deleted.exited_at_ns) if deleted is not None else None)
 
     def is_lone(self, run: Run) -> bool:
+        """Return whether no other run needs its shim. Raises OSError as `is_alone`."""
         return self.is_alone(run.path, run.peer.contact.address)
 
     def is_alone(self, run_path: str, address: str) -> bool:
         """Return whether no other run needs the shim there, by the files in the state directory: some runs may not be
-        found yet."""
+        found yet. Raises OSError when one of them cannot be read now: it may be of the pod that shares the shim."""
         runs = (found for found in rundir.runs(self.place.state) if not self._has_parted(*found))
         paths = (rundir.path_of(self.place.state, *found) for found in runs)
         contacts = (place.read_contact(path) for path in paths if path != run_path)

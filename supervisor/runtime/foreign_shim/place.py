@@ -7,6 +7,7 @@ ns-net ...    during a create: the namespaces that the container joins
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator, Mapping
 
 from shim import fields, native, prepare
@@ -37,8 +38,13 @@ def bundle_of(path: str, container_id: str) -> str:
 
 
 def laid_out(path: str, container_id: str) -> bool:
-    """Return whether there is a bundle, so that there may be a shim."""
-    return os.path.isdir(bundle_of(path, container_id))
+    """Return whether there is a bundle, so that there may be a shim. Raises OSError when that cannot be seen now."""
+    try:
+        return stat.S_ISDIR(os.stat(bundle_of(path, container_id)).st_mode)
+    except OSError as error:
+        if error.errno in errnos.NO_FILE:
+            return False
+        raise
 
 
 def lay_out(config: bytes, path: str, container_id: str) -> str:
@@ -69,7 +75,7 @@ def leave_contact(path: str, contact: Contact) -> None:
 
 
 def read_contact(path: str) -> Contact | None:
-    """Return None if `start` had not returned yet. Raises OSError when that cannot be seen."""
+    """Return None if `start` had not returned yet. Raises OSError when that cannot be read now: a shim may live."""
     try:
         with open(f"{path}/{CONTACT}", "rb") as file:
             found = fields.decode(file.read(65536), "exitd-shimv2")
@@ -77,9 +83,9 @@ def read_contact(path: str) -> Contact | None:
     except fields.BadMessage:
         return None
     except OSError as error:
-        if error.errno in errnos.USED_UP:
-            raise
-        return None
+        if error.errno in errnos.NO_FILE:
+            return None
+        raise
 
 
 def leave_init(path: str, init: Process) -> None:

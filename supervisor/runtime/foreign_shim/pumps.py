@@ -17,6 +17,7 @@ import structlog
 
 from shim import launch, plan, slots
 from shim.frozen import frozen, mutable
+from shim.undo import undone_on_failure
 from supervisor.model import errnos
 from supervisor.model.errors import Busy, ShimFailed, TimedOut
 from supervisor.model.execs import Exec
@@ -129,14 +130,16 @@ class Pumps:
         )
 
     def find(self, key: RunKey, directory: rundir.RunDirectory) -> None:
-        """Find the pump of an earlier daemon, or start one for a pump that was killed. Repeatable."""
+        """Find the pump of an earlier daemon, or start one for a pump that was killed. Repeatable. Raises OSError when
+        there is no room to look; then it is not found."""
         if key in self._pumps:
             return directory.close()
         is_alone = not os.path.lexists(f"{directory.path}/{STDERR}")
         pump = self._pumps[key] = Pump(
             key, directory, self._senses, has_one_output=is_alone, begun=True, may_leave=True
         )
-        self._shims.find(pump)
+        with undone_on_failure(lambda: self._drop(pump)):
+            self._shims.find(pump)
         if pump.has_no_shim():
             pump.shim_gone.set()
             self._lost(key)
@@ -161,7 +164,7 @@ class Pumps:
 
     async def leave(self, key: RunKey) -> None:
         """Wait until the pump is gone, killing it if it does not leave, and the keeper has closed its copies.
-        Repeatable."""
+        Repeatable. Raises Busy when there is no room to tell an unwatched pump of the end: it has its last output."""
         pump = self._pumps.get(key)
         if pump is None:  # an unwatched one gets a moment, and is then killed for the run's lock
             await _end(self._path(key))
@@ -197,8 +200,11 @@ class Pumps:
         key = pump.key
         await self._keeper.acknowledge(key.container, key.run, key.exec_id)
         self._goodbyes.pop(key, None)
-        if self._pumps.get(key) is pump:
-            del self._pumps[key]
+        self._drop(pump)
+
+    def _drop(self, pump: Pump) -> None:
+        if self._pumps.get(pump.key) is pump:
+            del self._pumps[pump.key]
         pump.close()
 
     def look_at_all(self) -> None:
@@ -233,12 +239,12 @@ class Pumps:
             pump.replacements -= 1
 
     async def _see_off(self, pump: Pump) -> None:
-        """Report the end to the pump, and kill it if it neither takes the report nor leaves. The output of an exec may
-        be held for a client that is to attach."""
+        """Report the end to the pump, and kill it if it neither takes the report nor leaves, or there is no room to
+        report it until then. The output of an exec may be held for a client that is to attach."""
         try:
             async with asyncio.timeout(LEAVES_SECONDS + (HOLD_MS / 1000 if pump.key.exec_id else 0)):
                 while not pump.over.is_set():
-                    if await _end(pump.directory.path):
+                    if await self._was_told(pump):
                         await pump.shim_gone.wait()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(END_AGAIN_SECONDS):
@@ -249,6 +255,13 @@ class Pumps:
             pump.kill()
             if pump.has_no_shim():
                 pump.over.set()
+
+    async def _was_told(self, pump: Pump) -> bool:
+        try:
+            return await _end(pump.directory.path)
+        except Busy as error:
+            log.warning("a pump cannot be told of the end now", container=pump.key.container, why=str(error))
+            return False
 
     def _task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -307,10 +320,11 @@ def _made(path: str, names: Fifos) -> Iterator[dict[int, int]]:
 
 
 async def _end(path: str) -> bool:
-    """Have the streams ended. Return False if there is no pump at this moment, it is too busy, or exitd is."""
+    """Have the streams ended. Return False if there is no pump at this moment, or it does not answer. Raises Busy when
+    exitd, or the pump, has no room for that now."""
     try:
         async with control.opened(path) as line:
             await line.end()
-    except (Busy, ShimFailed, TimedOut):
+    except (ShimFailed, TimedOut):
         return False
     return True

@@ -13,7 +13,7 @@ from supervisor.model.values import Process
 from supervisor.monitor import epoll
 from supervisor.runtime.foreign_shim.binary import Address, read_start_output
 from supervisor.runtime.foreign_shim.link import ShimLink, remove_dead_socket, socket_path
-from supervisor.system import regular
+from supervisor.system import regular, room
 from supervisor.system.aside import Aside
 
 NAME = "address"
@@ -24,16 +24,22 @@ log = structlog.get_logger(__name__)
 
 
 def address_in(bundle: str) -> Address | None:
-    """Return the address in the bundle; None if no shim got as far as writing it, or it cannot be read."""
+    """Return the address in the bundle; None if no shim got as far as writing it, or it can never be read. Raises
+    OSError when it cannot be read now, for lack of descriptors or memory."""
     try:
         return read_start_output(regular.read(f"{bundle}/{NAME}", most_bytes=MOST_BYTES, follow=False))
-    except (OSError, ShimFailed):
+    except ShimFailed:
+        return None
+    except OSError as error:
+        if room.is_used_up(error):
+            raise
         return None
 
 
 async def end_stray(bundle: str, id: str, looks: Aside) -> bool:
     """Ask a stray shim to shut down. A shim without tasks ends; one with other tasks, of a pod, stays. Return True if
-    there was a shim. Call `delete` afterwards. `looks`: threads that look up its socket."""
+    there was a shim. Call `delete` afterwards. `looks`: threads that look up its socket. Raises OSError when there is
+    no room to look for it."""
     address = address_in(bundle)
     if address is None:
         return False

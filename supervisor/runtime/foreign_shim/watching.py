@@ -26,6 +26,7 @@ ANSWERS = 3  # how often a shim must say that it knows no such process before it
 AGAIN_SECONDS = 1.0  # between two Waits that returned without an end
 REAPED_SECONDS = 1.0  # how long the host's init may take to reap what a dead shim has left
 LOOK_SECONDS = 0.02
+BLIND_SECONDS = 0.25  # until the next look at an end, if there was no room for one
 FIRST_LOOK_SECONDS = 0.001  # after a start, for its execve(2)
 MOST_PID = 1 << 22  # PID_MAX_LIMIT: no machine has higher pids
 
@@ -49,6 +50,7 @@ class Watched:
     deleted: Deletion = NOT_DELETED
     oom_kills: int | None = None  # of its cgroup, before `delete` has removed that
     over: bool = False  # the shim has said that there is no process to signal
+    blind: bool = False  # there was no room for the last look
     reported: bool = False
     kernel_status: int | None = None
     kernel_source: Source = Source.PIDFD
@@ -269,12 +271,12 @@ class ShimWatching:
 
     async def lose(self, peer: Peer, delete: Callable[[], Awaitable[Deletion]]) -> None:
         """The shim is dead. Ask the kernel first which processes have ended by themselves by now: `delete` kills the
-        rest. Raises OSError when that cannot be asked; then nothing was done."""
+        rest. Raises OSError when there is no room to ask; then nothing was done."""
         lost = [watched for watched in self.of_peer(peer) if not watched.reported]
         for watched in lost:
             if watched.init_fd >= 0 and epoll.read_ready(watched.init_fd):
                 watched.kernel_status = await self._reaped(watched)
-        kills = {watched.key: self._oom_kills(watched.key) for watched in lost}
+        kills = {watched.key: self._kills(watched) for watched in lost}
         deleted = await delete()
         for watched in lost:
             # `delete` does not report an exec's end, but the kernel may have reported it.
@@ -284,16 +286,19 @@ class ShimWatching:
 
     def look(self, watched: Watched, oom_kills: int | None = None) -> None:
         """Report the end, once, as soon as it has been observed. `oom_kills`: what its cgroup had counted; None: to be
-        read now. What cannot be looked at, for want of a descriptor as a rule, is looked at again."""
+        read now. What there is no room to look at is looked at again."""
         if watched.reported:
             return
         if oom_kills is not None:
             watched.oom_kills = oom_kills
         try:
             found = judge(self._seen(watched))
-        except OSError as error:
-            log.warning("the end of a process cannot be looked at, trying again", key=watched.key, why=str(error))
-            found = Pending(AGAIN_SECONDS)
+        except OSError as error:  # no descriptor or no memory for the look: this says nothing about the process
+            if not watched.blind:
+                log.warning("an end cannot be looked at now", key=watched.key, why=str(error))
+            watched.blind, found = True, Pending(BLIND_SECONDS)
+        else:
+            watched.blind = False
         if isinstance(found, Pending):
             if found.seconds is not None and watched.timer is None:
                 loop = asyncio.get_running_loop()
@@ -302,8 +307,19 @@ class ShimWatching:
         watched.reported = True
         self._report(watched.key, found)
 
+    def _kills(self, watched: Watched) -> int:
+        """Return the memory kills in its cgroup up to now; 0 if they cannot be read. Raises OSError when there is no
+        room to look."""
+        try:
+            return self._oom_kills(watched.key)
+        except OSError as error:
+            if room.is_used_up(error):
+                raise
+            log.warning("memory kills cannot be counted", key=watched.key, why=str(error))
+            return 0
+
     def _seen(self, watched: Watched) -> Seen:
-        """Raises OSError."""
+        """Return what there is to judge by now. Raises OSError when there is no room to look."""
         if watched.kernel_status is None and (watched.wait or watched.event or watched.forced):
             watched.kernel_status = self._kernel_status(watched)
         return Seen(
@@ -315,7 +331,7 @@ class ShimWatching:
             watched.lost,
             watched.deleted,
             time.time_ns(),
-            self._oom_kills(watched.key) if watched.oom_kills is None else watched.oom_kills,
+            self._kills(watched) if watched.oom_kills is None else watched.oom_kills,
             watched.peer.is_plain,
             0 if self.is_shared(watched) else watched.ended_ns,
             watched.forced,

@@ -108,6 +108,7 @@ def begun(found: ShimWatching, script: Script, key: RunKey = KEY, init: Process 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(watching, "BLIND_SECONDS", 0.001)
 
 
 @contextmanager
