@@ -218,14 +218,13 @@ class TaskService:
         return tasks.delete_reply(await self.remove(c, caller.by, caller.key))
 
     async def _deleted_before(self, request: pb.DeleteRequest, caller: Caller) -> TaskLook:
-        """Return the answer that this very request has had, or an earlier request's that the relay has not confirmed.
-        If exitd ended twice while it answered that, it has failed, and containerd asks again: if there were no such
-        task then, containerd would publish the end itself, a second time; if no such exec, its code would be lost."""
+        """Return the answer that this very request has had; for a task also an earlier request's that the relay has not
+        confirmed. If exitd ended twice while it answered that, it has failed, and containerd asks again: if there were
+        no such task then, containerd would publish the end itself, a second time."""
         store = self._node.store
         found = await store.tombstones(KEY_IS, *key_parts(caller.key)) if caller.key else []
-        if not found:
-            words = f"relay = ? AND {TOMBSTONE_OF}"
-            values = (caller.hello.relay, caller.namespace, request.id, request.exec_id)
+        if not found and not request.exec_id:
+            words, values = f"relay = ? AND {TOMBSTONE_OF}", (caller.hello.relay, caller.namespace, request.id, "")
             found = await store.tombstones(words, *values)
         if not found:
             raise tasks.no_exec(request.exec_id) if request.exec_id else tasks.no_task(request.id)

@@ -1,6 +1,7 @@
 """Containers under shims that are not exitd's own, and the count of all that such a shim could leave behind."""
 
 import contextlib
+import glob
 import os
 import signal
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ def begun(daemon: Daemon, before_end: str = oracle.WHEN_TOLD, code: int = 43, **
 
 def addresses(daemon: Daemon) -> set[str]:
     """The sockets of all shims that there are run directories of."""
-    found = (place.read_contact(str(path)) for path in (daemon.state / "c").glob("*/*"))
+    found = (place.read_contact(path) for path in glob.glob(f"{daemon.state}/c/*/*"))
     return {socket_path(contact.address) for contact in found if contact is not None}
 
 

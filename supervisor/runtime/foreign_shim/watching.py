@@ -48,7 +48,7 @@ class Watched:
     event_at: float = 0.0  # loop time
     lost: bool = False
     deleted: Deletion = NOT_DELETED
-    oom_kills: int | None = None  # of its cgroup, before `delete` has removed that
+    kills: int | None = None  # of its cgroup, before `delete` has removed that
     over: bool = False  # the shim has said that there is no process to signal
     blind: bool = False  # there was no room for the last look
     reported: bool = False
@@ -290,7 +290,7 @@ class ShimWatching:
         if watched.reported:
             return
         if oom_kills is not None:
-            watched.oom_kills = oom_kills
+            watched.kills = oom_kills
         try:
             found = judge(self._seen(watched))
         except OSError as error:  # no descriptor or no memory for the look: this says nothing about the process
@@ -331,7 +331,7 @@ class ShimWatching:
             watched.lost,
             watched.deleted,
             time.time_ns(),
-            self._kills(watched) if watched.oom_kills is None else watched.oom_kills,
+            self._kills(watched) if watched.kills is None else watched.kills,
             watched.peer.is_plain,
             0 if self.is_shared(watched) else watched.ended_ns,
             watched.forced,

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,8 @@ from supervisor.containerd.service import TaskService
 from supervisor.containerd.tasks import STOPPED, TaskLook
 from supervisor.model.errors import RuntimeFailed
 from supervisor.model.lifecycle import RemoveAsked
-from supervisor.model.taskfacts import Task, Tombstone
+from supervisor.model.taskfacts import Task
 from supervisor.model.values import UNKNOWN_NUMBER, By, Exited, Phase, Spec
-from supervisor.store.transaction import Transaction
 from supervisor.ttrpc.faults import CallFailed
 from tests.supervisor.fakes import World, in_loop, until, world
 
@@ -123,19 +122,3 @@ async def test_who_asks_again_for_a_deletion_that_is_under_way_is_given_its_answ
         assert answer.exit_status == 7 and await again == answer
         with pytest.raises(CallFailed, match="not found"):  # through another relay: another request, not that one again
             await other
-
-
-@in_loop
-async def test_who_asks_again_for_the_deletion_of_an_exec_is_given_its_answer(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
-        id = await w.running(Spec(name="web", task=Task(str(tmp_path), relay="r")))
-        kept = Tombstone("default", "web", "x", "r/1/33", 50, 9, 1, w.clock.boot_id(), 0)
-        await w.store.commit(Transaction(tombstones=(kept,)))
-        tasks, request = service(w), pb.DeleteRequest(id="web", exec_id="x")
-        tasks.execs = cast(Any, SimpleNamespace(knows=lambda container, name: False))
-        assert (await tasks.delete(request, caller("r", 49))).exit_status == 9
-        with pytest.raises(CallFailed, match="not found"):
-            await tasks.delete(request, caller("q", 49))
-        with pytest.raises(CallFailed, match="not found"):
-            await tasks.delete(pb.DeleteRequest(id="web", exec_id="y"), caller("r", 49))
-        w.manager.ends(id)

@@ -2,6 +2,7 @@
 done its work. The container ends with its own code each time, and what exitd says afterwards is compared with that."""
 
 import contextlib
+import glob
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,7 +33,7 @@ def victim_pid(daemon: Daemon, command: int, victim: str) -> int:
     """0: there is none at this moment."""
     if victim in ("exitd", "keeper", "runtime"):
         return {"exitd": daemon.pid, "keeper": daemon.keeper_pid(), "runtime": command}[victim]
-    run_directory = str(max((daemon.state / "c").glob("*/*")))
+    run_directory = max(glob.glob(f"{daemon.state}/c/*/*"))
     found = lock_holder(run_directory) if victim == "shim" else init_of(run_directory)
     return found.pid if found is not None else 0
 

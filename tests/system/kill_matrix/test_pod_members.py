@@ -2,6 +2,7 @@
 a member of it, the monitors at random. Every end is reported once and as it was, and nothing stays behind."""
 
 import contextlib
+import glob
 import os
 import random
 import signal
@@ -196,7 +197,7 @@ def one_life(up: Revived, pod: Pod, end: str) -> None:
 def monitors(daemon: Daemon, victim: str) -> list[int]:
     if victim == "keeper":
         return [pid for pid in [daemon.keeper_pid()] if pid]
-    found = [lock_holder(str(path)) for path in (daemon.state / "c").glob("*/*")]
+    found = [lock_holder(path) for path in glob.glob(f"{daemon.state}/c/*/*")]
     return [holder.pid for holder in found if holder is not None]
 
 
