@@ -1,6 +1,7 @@
 """The present configuration: read at the start, at SIGHUP, and whenever its file changes."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable
 
@@ -11,12 +12,13 @@ from supervisor.config import settings as config
 from supervisor.config.settings import Config, Values
 from supervisor.model.errors import BadConfig, Busy, TimedOut
 from supervisor.model.views import Setting
-from supervisor.system import systemd
+from supervisor.system import room, systemd
 from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify
 from supervisor.system.pathwatch import PathWatch
 
 READ_SECONDS = 10.0
+AGAIN_SECONDS = 30.0  # until the next look, if the last one failed for lack of time or room
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +69,8 @@ class Reloads:
         self._looks = Aside(most_at_once=1, limit_seconds=READ_SECONDS)
         self._watch = PathWatch(inotify, configuration.path, self._woken.set, self._looks)
         self._blind = False
+        self._again = False  # the way to the file could not be watched now
+        self._unread = False  # nor the file be read, which says nothing about it
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._ask)
 
     def _ask(self) -> None:
@@ -79,23 +83,32 @@ class Reloads:
             while True:
                 self._woken.clear()
                 asked, self._asked = self._asked, False
+                self._again = False
                 await self._watch_again()
                 await self.look(asked=asked)
-                await self._woken.wait()
+                await self._rest()
         finally:
             self._watch.close()
+
+    async def _rest(self) -> None:
+        """Wait for a change or a SIGHUP; for AGAIN_SECONDS at most if something has to be tried again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_SECONDS if self._again or self._unread else None):
+                await self._woken.wait()
 
     async def _watch_again(self) -> None:
         try:
             await self._watch.renew()
             self._blind = False
         except (OSError, TimedOut, Busy) as error:
+            self._again = _is_passing(error)
             if not self._blind:
                 log.warning("changes of the configuration go unnoticed, send SIGHUP", why=str(error))
             self._blind = True
 
     async def look(self, *, asked: bool) -> None:
-        """Read the file once. Unless `asked`, content that has been seen before is ignored."""
+        """Read the file once. Unless `asked`, content that has been seen before is ignored. A file that could not be
+        read for lack of time or room is looked at again by `forever`."""
         if asked:
             await _notify(systemd.reloading)
         found = await self._read()
@@ -108,16 +121,21 @@ class Reloads:
         await _notify(lambda: systemd.ready(status))
 
     async def _read(self) -> bytes | str | None:
-        path = self._configuration.path
+        path, self._unread = self._configuration.path, False
         try:
             return await self._looks.run(f"reading {path}", lambda: file.read_file(path))
-        except (BadConfig, Busy) as error:
-            return str(error)
         except TimedOut:
+            self._unread = True
             return f"{path}: its file system gave no answer in {READ_SECONDS:g} s"
+        except (BadConfig, Busy) as error:
+            self._unread = _is_passing(error)
+            return str(error)
 
     def _put_in_force(self, found: bytes | str | None) -> str:
         """Return one line for the service manager."""
+        if self._unread and isinstance(found, str):
+            log.error("configuration cannot be read now, the one before stays in force", why=found)
+            return f"configuration cannot be read now, the one before stays in force: {found}"
         try:
             if isinstance(found, str):
                 raise BadConfig(found)
@@ -131,6 +149,11 @@ class Reloads:
             log.warning("configuration needs a restart", what=word)
         log.info("configuration read", file=self._configuration.path, changed=changed)
         return f"configuration read, changed: {', '.join(changed) or 'nothing'}"
+
+
+def _is_passing(error: Exception) -> bool:
+    """Return whether the error says nothing about the file: no answer in time, no thread, no descriptor."""
+    return isinstance(error, TimedOut | Busy) or room.is_used_up(error) or room.is_used_up(error.__cause__)
 
 
 async def _notify(what: Callable[[], bool]) -> None:

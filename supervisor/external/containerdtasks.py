@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 import structlog
 
@@ -18,11 +18,13 @@ from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.model.values import Names
 from supervisor.model.watched import FoundProcess, Target
+from supervisor.system import room
 from supervisor.system.aside import Aside
 from supervisor.system.background import Background
 
 LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one is repeated
 AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next attempt; the last one is repeated
+ROOM_SECONDS = 1.0  # from a task for which there was no room to the next list
 FIRST_SECONDS = 10.0
 NAMES_AT_ONCE, MOST_NAMING = 8, 1000  # questions for the names of tasks, in all
 
@@ -81,6 +83,7 @@ class ContainerdTasks:
         self._names_at_once = asyncio.Semaphore(NAMES_AT_ONCE)
         self._looks = Aside(most_at_once=1)  # whoever asked for the watch has named the socket
         self._listed = asyncio.Event()
+        self._missing = asyncio.Event()  # there was no room to look at a task: it is in the next list, which comes soon
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -97,16 +100,30 @@ class ContainerdTasks:
         await self._naming.close()
 
     async def _forever(self) -> None:
-        async with self._connect(self._socket) as api:
-            attempt, said = 0, ""
-            while True:
-                why = await self._until_broken(api)
-                attempt = 0 if not self.trouble else attempt + 1
-                if not attempt or why != said:
-                    log.warning("containerd does not answer, trying again until it does", socket=self._socket, why=why)
-                said, self.trouble = why, f"containerd does not answer on {self._socket}: {why}"
-                self._listed.set()
-                await asyncio.sleep(AGAIN_SECONDS[min(attempt, len(AGAIN_SECONDS) - 1)])
+        """A client that cannot be made, for lack of descriptors as a rule, is made again."""
+        said = ""
+        while True:
+            try:
+                async with self._connect(self._socket) as api:
+                    await self._ask(api)
+            except Exception as error:
+                if str(error) != said:
+                    log.exception("no client of a containerd, trying again", socket=self._socket)
+                said = str(error)
+                self.trouble = f"containerd on {self._socket} cannot be asked: {error}"
+            self._listed.set()
+            await asyncio.sleep(AGAIN_SECONDS[-1])
+
+    async def _ask(self, api: TasksApi) -> NoReturn:
+        attempt, said = 0, ""
+        while True:
+            why = await self._until_broken(api)
+            attempt = 0 if not self.trouble else attempt + 1
+            if not attempt or why != said:
+                log.warning("containerd does not answer, trying again until it does", socket=self._socket, why=why)
+            said, self.trouble = why, f"containerd does not answer on {self._socket}: {why}"
+            self._listed.set()
+            await asyncio.sleep(AGAIN_SECONDS[min(attempt, len(AGAIN_SECONDS) - 1)])
 
     async def _until_broken(self, api: TasksApi) -> str:
         """Return the reason why the connection broke."""
@@ -131,13 +148,21 @@ class ContainerdTasks:
     async def _list(self, api: TasksApi) -> None:
         rounds = 0
         while True:
-            await asyncio.sleep(LIST_AFTER_SECONDS[min(rounds, len(LIST_AFTER_SECONDS) - 1)])
+            await self._rest(LIST_AFTER_SECONDS[min(rounds, len(LIST_AFTER_SECONDS) - 1)])
+            self._missing.clear()
             tasks = await api.tasks()
             self.trouble = ""
             for task in tasks:
                 await self._look(task, api)
             self._listed.set()
             rounds += 1
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait so long, or ROOM_SECONDS once a task is missing."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._missing.wait()
+                await asyncio.sleep(ROOM_SECONDS)
 
     async def _look(self, task: LiveTask, api: TasksApi) -> None:
         with contextlib.suppress(OSError, TimedOut, Busy):  # it is made anew just now; what it was before is not asked
@@ -147,11 +172,18 @@ class ContainerdTasks:
             await self._observer.observe(found)
         except (NoSuchProcess, NotPermitted, BadRequest) as error:
             log.warning("a task that could not be watched", container=found.container, why=str(error))
-        except (ExitdError, OSError) as error:  # OSError: there is no descriptor to look with
-            self.trouble = str(error)
+        except (ExitdError, OSError) as error:
+            self._miss(found, error)
         else:
             if self._observer.lacks_names(found.container) and len(self._naming) < MOST_NAMING:
                 self._naming.spawn(self._name(found.container, task, api))
+
+    def _miss(self, found: FoundProcess, error: ExitdError | OSError) -> None:
+        if not self.trouble:
+            log.warning("a task is not watched yet", container=found.container, why=str(error))
+        self.trouble = str(error)
+        if room.is_used_up(error) or room.is_used_up(error.__cause__):
+            self._missing.set()
 
     async def _name(self, container: str, task: LiveTask, api: TasksApi) -> None:
         """Ask for the names once the task is watched, since it may end at any moment. What cannot be asked now is asked

@@ -59,9 +59,9 @@ class Sight:
         kernel: KernelWord = BY_PIDFD,
     ) -> Self:
         """Open the process with this pid. Raises BadRequest when that cannot be a pid, NoSuchProcess when the process
-        has ended or was started at another time, NotPermitted when /proc does not show it, Busy when no descriptor is
-        left."""
-        pidfd = _opened(pid)
+        has ended or was started at another time, NotPermitted when /proc does not show it, Busy or OSError when there
+        is no room to look."""
+        pidfd = _opened(pid, is_known=started_ticks is not None)
         with undone_on_failure(lambda: os.close(pidfd)):
             try:
                 started = native.process_stat(pid)[2]
@@ -92,7 +92,8 @@ class Sight:
         return self.pidfd
 
     def look(self) -> Report | Pending:
-        """Return what is known now. Pending: it lives, or is a zombie that may still be reaped; look again then."""
+        """Return what is known now. Pending: it lives, or is a zombie that may still be reaped; look again then. Raises
+        OSError when there is no room to look, which says nothing about the process."""
         init, word, zombie_status = self._states()
         now_ns = time.monotonic_ns()
         if init is not Init.ALIVE and self.dead_ns is None:
@@ -144,12 +145,13 @@ class Sight:
 
 
 def cgroup_of(pid: int) -> str:
-    """As foreign.cgroup_of; also empty for a process that has ended."""
+    """As foreign.cgroup_of; also empty for a process that has ended. Raises OSError when there is no room to look."""
     return foreign.cgroup_of(_text(f"/proc/{pid}/cgroup"))
 
 
 def owners_of(pid: int, cgroup: str) -> Owners:
-    """Return what the kernel says about the process's owner; less if it has ended meanwhile."""
+    """Return what the kernel says about the process's owner; less if it has ended meanwhile. Raises OSError as
+    `cgroup_of`."""
     uid = next((line.split()[1] for line in _text(f"/proc/{pid}/status").splitlines() if line[:4] == "Uid:"), "")
     return Owners(int(uid) if uid.isdecimal() else None, _namespace_owner(pid), _cgroup_owner(cgroup))
 
@@ -174,7 +176,7 @@ def _cgroup_owner(cgroup: str) -> int | None:
 
 
 def command_of(pid: int) -> str:
-    """Return the kernel's name of the process, which the process can change itself."""
+    """Return the kernel's name of the process, which the process can change itself. Raises OSError as `cgroup_of`."""
     text = _text(f"/proc/{pid}/comm").removesuffix("\n")[:COMMAND_BYTES]
     return "".join(char if char.isprintable() else "?" for char in text)
 
@@ -189,11 +191,15 @@ def started_ns(process: Process, now_ns: int, boottime_ns: int) -> int:
     return now_ns - boottime_ns + process.started_ticks * 10**9 // TICKS
 
 
-def _opened(pid: int) -> int:
+def _opened(pid: int, *, is_known: bool) -> int:
+    """Return a pidfd. `is_known`: it was a process's pid; if it is a thread's by now, that process has ended. Raises as
+    Sight.of."""
     if pid <= 0:
         raise BadRequest(f"{pid} is no process id")
     leader = next((line.split()[1] for line in _text(f"/proc/{pid}/status").splitlines() if line[:5] == "Tgid:"), "")
     if leader and leader != str(pid):
+        if is_known:
+            raise _gone(pid)
         raise BadRequest(f"{pid} is a thread of process {leader}; a process ends as a whole, name that one")
     try:
         fd = epoll.open_pid(pid)

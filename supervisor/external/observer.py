@@ -35,14 +35,15 @@ from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.store import codec
 from supervisor.store.database import AlreadyStored, Store, Transaction
 from supervisor.store.events import EventLog
+from supervisor.system import room
 from supervisor.system.background import Background
 from supervisor.system.clock import Clock
 from supervisor.system.inotify import Inotify
 
 MOST_PROCESSES = 20_000
 NAMES_SECONDS = 2.0  # that a count waits for the names of a task, which its containerd is being asked
+BLIND_SECONDS = (0.25, 0.5, 1.0, 2.0)  # until the next look, if one has failed; the last one is repeated
 POLL_SECONDS = 2.0  # v1's counters, which cannot be watched without writing to the cgroup
-AGAIN_SECONDS = 0.25  # until what could not be looked at for want of a descriptor is looked at again
 ENDED_UNSEEN = "ended-before-watch"
 
 # Of memory kills inside a cgroup: the report, with what else can be found out about them.
@@ -53,9 +54,11 @@ log = structlog.get_logger(__name__)
 
 @mutable
 class Eye:
-    """The watch of one process. `one` is set once the store has it; `settled` also if storing has failed."""
+    """The watch of one process. `one` is set once the store has it; `settled` also if storing has failed. `sight` is
+    None while there is no room to open a process that an earlier exitd has watched."""
 
-    sight: Sight
+    process: Process
+    sight: Sight | None
     target: str
     one: Observed | None = None
     kills: int = 0  # of its cgroup, at the last look
@@ -63,6 +66,7 @@ class Eye:
     ending: bool = False
     dropped: bool = False
     unwatched: bool = False  # the kernel had no watch for it: it is looked at now and then
+    blind: int = 0  # looks that have failed since the last one that has not
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     named: asyncio.Event | None = None  # set once its names are known; None: nobody is to say them
     timer: asyncio.TimerHandle | None = None
@@ -86,7 +90,6 @@ class Observer:
         self._sight = partial(Sight.of, zombie_readable=zombie_readable, kernel=kernel)
         self._eyes: dict[Process, Eye] = {}
         self._counts = Counter[str]()  # of stored eyes, by their watch
-        self._unseen = set[Process]()  # stored, and not held: they are looked up again
         self._runs: dict[str, int] = {}  # the newest run of each watched container
         self._by_key: dict[RunKey, Eye] = {}
         self._numbering = asyncio.Lock()
@@ -128,49 +131,51 @@ class Observer:
         self._polling = asyncio.create_task(self._poll())
 
     def _look_up(self, one: Observed) -> None:
+        """Watch it again. Where there is no room to see whether it is there, it counts as watched, and is looked at
+        until there is."""
         self._runs[one.container] = max(one.run, self._runs.get(one.container, 0))
         if one.boot_id != self._clock.boot_id():
             return self._end_later(one, evidence.rebooted(one.process, self._clock.now_ns()))
+        sight, why = None, ""
         try:
             sight = self._sight(one.process.pid, one.process.started_ticks)
         except (NoSuchProcess, NotPermitted):
-            away = Report(Unknown(foreign.AWAY), Source.NONE, one.process, self._clock.now_ns(), at_is_found=True)
-            return self._end_later(one, away)
-        except (Busy, OSError) as error:  # out of descriptors; its row stays, also for the next exitd
-            log.warning("not watched, trying again", container=one.container, why=str(error))
-            self._unseen.add(one.process)
-            self._background.spawn(self._look_up_later(one))
-            return
-        eye = self._opened(Eye(sight, one.target, kills=one.kills_before, cgroup=one.cgroup))
+            return self._end_later(one, self._away(one.process))
+        except (Busy, OSError) as error:
+            why = str(error)
+        eye = self._opened(Eye(one.process, sight, one.target, kills=one.kills_outlived, cgroup=one.cgroup))
         self._await_names(eye, one.target, one.names)
         self._stored(eye, one)
+        if sight is None:
+            self._look_later(eye, why)
+        else:
+            self._watch_or_poll(eye)
+
+    def _away(self, process: Process) -> Report:
+        return Report(Unknown(foreign.AWAY), Source.NONE, process, self._clock.now_ns(), at_is_found=True)
+
+    def _watch_or_poll(self, eye: Eye) -> None:
         try:
             self._watch(eye)
         except OSError as error:
-            log.error("an end will be noticed late", container=one.container, why=str(error))
+            log.error("an end will be noticed late", pid=eye.process.pid, why=str(error))
             eye.unwatched = True
-
-    async def _look_up_later(self, one: Observed) -> None:
-        await asyncio.sleep(AGAIN_SECONDS)
-        self._unseen.discard(one.process)
-        if one.target in self._watches:
-            self._look_up(one)
 
     async def observe(self, found: FoundProcess, targets: Iterable[Target] = ()) -> Observed | None:
         """Watch a process from now on; `targets` are stored with it. Return None if it is watched already, or its end
         was reported.
 
         Raises BadRequest, NoSuchProcess, NotPermitted as Sight.of; Busy when this exitd watches as many processes as it
-        can.
+        can; OSError when there is no room to look. What is not watched then may be asked for again.
         """
         sight = self._sight(found.pid, found.started_ticks)
-        if sight.process in self._eyes or sight.process in self._unseen or self.owns(sight.process):
+        if sight.process in self._eyes or self.owns(sight.process):
             sight.close()
             return None
         if len(self._eyes) >= MOST_PROCESSES:
             sight.close()
             raise Busy(f"{MOST_PROCESSES} processes are watched already; end a watch: exitctl watch --stop")
-        eye = self._opened(Eye(sight, found.target))
+        eye = self._opened(Eye(sight.process, sight, found.target))
         self._await_names(eye, found.target, NO_NAMES)
         with contextlib.ExitStack() as stack:
             stack.callback(self._forget, eye)
@@ -235,8 +240,10 @@ class Observer:
         if found.started_ticks is None:
             return
         process = Process(found.pid, found.started_ticks)
+        if process in self._eyes:
+            return
         run = await self._next_run(found.container, process)
-        if run is None or process in self._eyes:
+        if run is None:
             return
         report = Report(Unknown(ENDED_UNSEEN), Source.NONE, process, self._clock.now_ns(), at_is_found=True)
         try:
@@ -259,6 +266,7 @@ class Observer:
         except StoreFailed:
             for eye in eyes:
                 eye.dropped = False
+            for eye in eyes:
                 self._look(eye)
             raise
         for eye in eyes:
@@ -288,12 +296,12 @@ class Observer:
     async def _store_begun(
         self, found: FoundProcess, eye: Eye, limit_bytes: int, targets: Iterable[Target], doubt: str
     ) -> Observed | None:
-        run = await self._next_run(found.container, eye.sight.process)
+        run = await self._next_run(found.container, eye.process)
         if run is None:
             return None
         if doubt:
             log.warning("it may be another process than its name says", container=found.container, why=doubt)
-        one = replace(self._observed(found, eye.sight.process, run), doubt=doubt)
+        one = replace(self._observed(found, eye.process, run), doubt=doubt)
         one = replace(one, cgroup=eye.cgroup, limit_bytes=limit_bytes, kills_before=eye.kills, kills_outlived=eye.kills)
         event = foreign.watch_event(one, self._clock.now_ns())
         change = Transaction(events=(event,), watching=tuple(codec.begun(targets, (one,))))
@@ -326,10 +334,12 @@ class Observer:
         return self._clock.now_ns() - self._clock.boottime_ns()
 
     def _opened(self, eye: Eye) -> Eye:
-        self._eyes[eye.sight.process] = eye
+        self._eyes[eye.process] = eye
         return eye
 
     def _watch(self, eye: Eye) -> None:
+        """Raises OSError when the kernel has no watch for it."""
+        assert eye.sight is not None
         self._monitor.watch(eye.sight.pidfd, epoll.PIDFD, lambda _: self._look(eye))
 
     def _stored(self, eye: Eye, one: Observed) -> None:
@@ -343,24 +353,43 @@ class Observer:
     # -- the end
 
     def _look(self, eye: Eye) -> None:
-        """Read the cgroup first, since it may vanish with the process."""
+        """See whether it has ended. A look for which there is no room is made again: its pidfd, which is
+        edge-triggered, tells of an end once."""
         if eye.ending or eye.dropped:
             return
         if eye.timer is not None:
             eye.timer.cancel()
             eye.timer = None
         try:
-            eye.kills = max(eye.kills, _kills(eye), self._oom.seen(eye.one.key) if eye.one is not None else 0)
-            seen = eye.sight.look()
-        except OSError as error:  # out of descriptors: that says nothing about the process
-            log.warning("a process cannot be looked at, trying again", process=eye.sight.process, why=str(error))
-            seen = Pending(AGAIN_SECONDS)
+            seen = self._seen(eye)
+        except (Busy, OSError) as error:  # this says nothing about the process
+            return self._look_later(eye, str(error))
+        eye.blind = 0
         if isinstance(seen, Pending):
             if seen.seconds is not None:
                 eye.timer = asyncio.get_running_loop().call_later(seen.seconds, self._look, eye)
             return
         eye.ending = True
         self._background.spawn(self._end(eye, seen))
+
+    def _seen(self, eye: Eye) -> Report | Pending:
+        """Read the cgroup first, since it may vanish with the process. Raises Busy, OSError when there is no room for a
+        look."""
+        if eye.sight is None:
+            try:
+                eye.sight = self._sight(eye.process.pid, eye.process.started_ticks)
+            except (NoSuchProcess, NotPermitted):
+                return self._away(eye.process)
+            self._watch_or_poll(eye)
+        eye.kills = max(eye.kills, _kills(eye), self._oom.seen(eye.one.key) if eye.one is not None else 0)
+        return eye.sight.look()
+
+    def _look_later(self, eye: Eye, why: str) -> None:
+        if not eye.blind:
+            log.warning("a watched process cannot be looked at now, trying again", pid=eye.process.pid, why=why)
+        seconds = BLIND_SECONDS[min(eye.blind, len(BLIND_SECONDS) - 1)]
+        eye.blind += 1
+        eye.timer = asyncio.get_running_loop().call_later(seconds, self._look, eye)
 
     async def _end(self, eye: Eye, report: Report) -> None:
         await eye.settled.wait()
@@ -402,7 +431,7 @@ class Observer:
     def _forget(self, eye: Eye) -> None:
         self._let_go(eye)
         eye.settled.set()
-        del self._eyes[eye.sight.process]
+        del self._eyes[eye.process]
         if eye.one is not None:
             self._counts[eye.target] -= 1
             if not self._counts[eye.target]:
@@ -415,8 +444,9 @@ class Observer:
         if eye.timer is not None:
             eye.timer.cancel()
             eye.timer = None
-        self._monitor.unwatch(eye.sight.pidfd)
-        eye.sight.close()
+        if eye.sight is not None:
+            self._monitor.unwatch(eye.sight.pidfd)
+            eye.sight.close()
 
     # -- memory
 
@@ -432,7 +462,7 @@ class Observer:
 
     def _lives(self, key: RunKey) -> bool:
         eye = self._by_key.get(key)
-        process = eye.sight.process if eye is not None and not eye.ending else None
+        process = eye.process if eye is not None and not eye.ending else None
         return process is not None and not procfs.is_ending(process) and not procfs.is_killed(process)
 
     def _outlived(self, key: RunKey, kills: int) -> None:
@@ -460,8 +490,11 @@ async def _nothing_to_add(report: Report, inner: str, known: KnownKills) -> Repo
 
 
 def _kills(eye: Eye) -> int:
+    """Return the present count; 0 if it cannot be read. Raises OSError when there is no room to look."""
     try:
         return observe.memory_kills(eye.cgroup) or 0
     except (OSError, ValueError) as error:
+        if room.is_used_up(error):
+            raise
         log.warning("memory kills cannot be read", cgroup=eye.cgroup, why=str(error))
         return 0

@@ -19,7 +19,7 @@ from shim.patterns import LatePattern
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.model.watched import FoundProcess, Target
-from supervisor.system import regular
+from supervisor.system import regular, room
 from supervisor.system.aside import Aside
 from supervisor.system.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, FileChange, Inotify, InotifyWatches, Item
 from supervisor.system.pathwatch import PathWatch
@@ -31,6 +31,7 @@ MOST_WATCHES = 1000  # of directories without a state file
 ID = LatePattern(r"[A-Za-z0-9_+.-]{1,1024}")  # ids that runc and crun accept
 SLICE = 50  # containers handled in one turn of the loop
 READ_SECONDS = 10.0  # that reading them may take together
+ROOM_SECONDS = 1.0  # until the next look at a container for which there was no room
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +68,7 @@ class RuncRoot:
         self._empty: dict[str, InotifyWatches] = {}  # directories without a state file, the longest watched first
         self._listed = frozenset[str]()  # when everything was looked at last
         self._read: dict[str, Mark] = {}  # whose state was taken in
+        self._old = set[FoundProcess]()  # there at the beginning, and not looked at yet: if gone, it may have been then
         self._news: dict[str, None] = {}  # names in the order of their changes
         self._all = True
         self._fresh = False  # what is found now has appeared while this watched
@@ -174,15 +176,34 @@ class RuncRoot:
         if found is None:
             return
         try:
-            await self._observe(found)
-        except (NoSuchProcess, NotPermitted):
-            if self._fresh:
-                await self._report_missed(found)
+            await self._observed(found)
         except BadRequest as error:
             log.warning("a state that names no process", container=found.container, why=str(error))
-        except (ExitdError, OSError) as error:  # OSError: there is no descriptor to look with
-            self._read.pop(name, None)  # until everything is looked at again
-            self.trouble = str(error)
+        except (ExitdError, OSError) as error:
+            self._look_again(name, found, error)
+        else:
+            self._old.discard(found)
+
+    async def _observed(self, found: FoundProcess) -> None:
+        """Have it watched, or its end reported as missed if it has appeared while this watched. Raises BadRequest; else
+        ExitdError, OSError where neither was done."""
+        try:
+            await self._observe(found)
+        except (NoSuchProcess, NotPermitted):
+            if self._fresh and found not in self._old:
+                await self._missed(found)
+
+    def _look_again(self, name: str, found: FoundProcess, error: ExitdError | OSError) -> None:
+        """Its state counts as not read: it is taken in when everything is looked at again; soon, if there was no room
+        for it."""
+        self._read.pop(name, None)
+        if not self._fresh:
+            self._old.add(found)
+        if not self.trouble:
+            log.warning("a container is not watched yet", container=found.container, why=str(error))
+        self.trouble = str(error)
+        if room.is_used_up(error) or room.is_used_up(error.__cause__):
+            asyncio.get_running_loop().call_later(ROOM_SECONDS, self._changed_again, name)
 
     def _taken_in(self, name: str, state: StateFile) -> FoundProcess | None:
         if state.why:
@@ -226,12 +247,11 @@ class RuncRoot:
     def _changed_below(self, name: str, item: Item) -> None:
         if isinstance(item, FileChange) and item.name and item.name not in foreign.STATE_FILES:
             return
+        self._changed_again(name)
+
+    def _changed_again(self, name: str) -> None:
         self._news[name] = None
         self._wake.set()
-
-    async def _report_missed(self, found: FoundProcess) -> None:
-        with contextlib.suppress(ExitdError):  # the store refuses, which the health service reports
-            await self._missed(found)
 
 
 def read_state(root: str, name: str, known: Mark | None) -> StateFile:

@@ -70,7 +70,7 @@ class WatchDesk:
 
         Raises CannotWatch when this kernel does not report ends; BadRequest, NoSuchProcess, NotPermitted, WrongState
         when the target cannot be watched, or is watched otherwise; Busy when enough is watched; TimedOut when it is on
-        a file system that hangs.
+        a file system that hangs; OSError when there is no room to look. After an error nothing new is watched.
         """
         self._check_kernel()
         if kind is not Kind.PID and where not in self._watches:

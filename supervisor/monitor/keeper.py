@@ -15,6 +15,7 @@ import structlog
 
 from shim import fields, journal, launch, prepare
 from shim.record import Record
+from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import ShimFailed
 from supervisor.model.values import Process
@@ -37,6 +38,17 @@ class KeeperSilent(Exception):
 
 class JournalUnread(Exception):
     """It is not known whether the keeper has seen an end, because a journal cannot be read."""
+
+
+def used_up(error: KeeperSilent | launch.KeeperRefused) -> OSError | None:
+    """Return what was used up, so that the keeper could not be asked, or could not answer: asked again, it may. None:
+    it has refused, is gone, or stands still, of which a full queue of connections (EAGAIN) is a sign."""
+    if isinstance(error, launch.KeeperRefused):
+        return OSError(error.number, os.strerror(error.number)) if error.number in USED_UP else None
+    cause = error.__cause__
+    if isinstance(cause, OSError) and room.is_used_up(cause) and cause.errno != errno.EAGAIN:
+        return cause
+    return None
 
 
 Answer = tuple[fields.Message, list[int]]
@@ -271,9 +283,11 @@ class Keeper:
         return launch.connect(self.state)
 
     def _attach(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
+        """Raises OSError when there is no room to listen to its answers; the connection is closed then."""
+        with undone_on_failure(sock.close):
+            sock.setblocking(False)
+            asyncio.get_running_loop().add_reader(sock.fileno(), self._readable)
         self._socket = sock
-        asyncio.get_running_loop().add_reader(sock.fileno(), self._readable)
 
     def _readable(self) -> None:
         while self._socket is not None:

@@ -166,7 +166,8 @@ class ShimWatch:
         return self.shim_fd < 0 and not self.shim_is_unheld
 
     def kill_stopped_shim(self) -> bool:
-        """Kill a stopped shim: the keeper then reaps its zombies and reports. Return False if no shim is stopped."""
+        """Kill a stopped shim: the keeper then reaps its zombies and reports. Return False if no shim is stopped.
+        Raises OSError when there is no room to see whether one is."""
         if self.shim is None or self.shim_fd < 0 or not procfs.is_stopped(self.shim):
             return False
         log.warning("killing a stopped shim that does not reap", container=self.key.container, run=self.key.run)
@@ -306,17 +307,16 @@ class Watch(ShimWatch):
             self._hold()
         try:
             seen = self._look()
+            verdict = evidence.judge(seen)
+            if isinstance(verdict, Pending) and seen.dead_seconds >= evidence.ZOMBIE_PATIENCE_SECONDS:
+                self.kill_stopped_shim()  # since its zombie cannot be read here
         except OSError as error:  # no descriptor or no memory for the look: this says nothing about init
             if not self.blind:
                 log.warning("an end cannot be looked at now", container=self.key.container, why=str(error))
             self.blind = True
             return self._look_again(BLIND_SECONDS)
         self.blind = False
-        verdict = evidence.judge(seen)
         if isinstance(verdict, Pending):
-            if seen.dead_seconds >= evidence.ZOMBIE_PATIENCE_SECONDS:  # and its zombie cannot be read here
-                with contextlib.suppress(OSError):  # whether it stands still is asked again at the next look
-                    self.kill_stopped_shim()
             self._look_again(room.AGAIN_SECONDS if self.is_unheld else verdict.seconds)
             return
         self.reported, self.verdict = True, verdict

@@ -167,7 +167,8 @@ class Watching:
 
     async def keepers_word(self, key: RunKey) -> Process | NoProcess:
         """Return what the keeper, the next subreaper, knows of an exec whose shim is dead and has not named its
-        process. If the keeper has had the exec from the beginning, nothing more can be known."""
+        process. If the keeper has had the exec from the beginning, nothing more can be known. Raises OSError when there
+        is no room to ask."""
         try:
             known = await self._known_to_keeper(key)
             if (entry := self._entry(key)) is not None:
@@ -177,8 +178,12 @@ class Watching:
             if pid := known.number("init_pid"):
                 return Process(pid, known.number("init_started"))
             return NoProcess.NEVER_BEGAN
-        except (keeper.KeeperSilent, keeper.JournalUnread, launch.KeeperRefused, fields.BadMessage):
+        except (keeper.KeeperSilent, launch.KeeperRefused) as error:
+            if (without_room := keeper.used_up(error)) is not None:
+                raise without_room from error
             return NoProcess.UNKNOWN  # also of a keeper of an older version
+        except (keeper.JournalUnread, fields.BadMessage):
+            return NoProcess.UNKNOWN
 
     async def _known_to_keeper(self, key: RunKey) -> fields.Message | None:
         """Ask more than once: the keeper's list may move while it is read."""
@@ -475,11 +480,15 @@ class Watching:
             asyncio.get_running_loop().call_soon(watch.look)
 
     async def _will_journal(self, key: RunKey) -> bool:
+        """Return whether a keeper may journal the end; True also while it cannot be asked."""
         try:
             known = await self._known_to_keeper(key)
         except keeper.KeeperSilent:
             return await asyncio.to_thread(self.keeper.is_there)
-        except (launch.KeeperRefused, fields.BadMessage):
+        except launch.KeeperRefused as error:
+            log.debug("the keeper does not say what it watches", container=key.container, why=str(error))
+            return keeper.used_up(error) is not None
+        except fields.BadMessage:
             return False
         return known is not None and known.get("watched") == "1"
 

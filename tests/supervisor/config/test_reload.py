@@ -1,19 +1,26 @@
 """A file that changes under a running loop, and what the service manager is told meanwhile."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from structlog.testing import capture_logs
 
+from supervisor.config import file as file_module
+from supervisor.config import reload
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import Given, Values
-from supervisor.model.errors import BadConfig
+from supervisor.model.errors import BadConfig, Busy, TimedOut
+from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify
+from supervisor.system.pathwatch import PathWatch
+from tests.supervisor.fakes import until
 
 LIMIT_SECONDS = 20
 ROOT: Values = {("root",): Given("/r", "flag")}
@@ -255,5 +262,62 @@ def test_a_path_that_cannot_be_watched_is_said_once_and_sighup_still_works(
                 await notices.reload()
                 assert configuration.now().default_runtime == name
         assert sum("send SIGHUP" in line["event"] for line in logged) == 1
+
+    played(file, manager, scene)
+
+
+def no_room() -> OSError:
+    return OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+# What says nothing about the file, and whose word it is.
+PASSING: dict[str, tuple[object, str, Exception]] = {
+    "it hangs": (Aside, "run", TimedOut("took more than 10 s")),
+    "no thread": (Aside, "run", Busy("no thread can be started")),
+    "no descriptor": (file_module, "_without_waiting", no_room()),
+}
+
+
+@pytest.mark.parametrize("why", PASSING)
+def test_a_change_that_cannot_be_read_now_is_read_later_without_another_one(
+    file: Path, manager: socket.socket, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    owner, name, error = PASSING[why]
+    monkeypatch.setattr(reload, "AGAIN_SECONDS", 0.01)
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    async def scene(configuration: Configuration, notices: Notices) -> None:
+        write(file, "default_runtime = 'two'\n")
+        assert await notices.reload() == "configuration read, changed: default_runtime"
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, refuse)
+            write(file, "default_runtime = 'three'\n")
+            said = await notices.reload()
+        assert said.startswith("configuration cannot be read now, the one before stays in force: ")
+        assert await notices.reload() == "configuration read, changed: default_runtime"
+        assert configuration.now().default_runtime == "three"
+
+    played(file, manager, scene)
+
+
+def test_a_file_that_cannot_be_watched_now_is_watched_later(
+    file: Path, manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, renew = [no_room()] * 3, PathWatch.renew
+    monkeypatch.setattr(reload, "AGAIN_SECONDS", 0.01)
+
+    async def renewed(self: PathWatch) -> None:
+        if refused:
+            raise refused.pop()
+        await renew(self)
+
+    monkeypatch.setattr(PathWatch, "renew", renewed)
+
+    async def scene(configuration: Configuration, notices: Notices) -> None:
+        await until(lambda: not refused)
+        write(file, "default_runtime = 'two'\n")
+        assert await notices.reload() == "configuration read, changed: default_runtime"
 
     played(file, manager, scene)

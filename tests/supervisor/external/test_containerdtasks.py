@@ -1,7 +1,8 @@
 """The tasks of a containerd that answers, breaks off, hangs or talks nonsense, as it is told."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import errno
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,7 @@ from supervisor.external.containerdtasks import ContainerdTasks, LiveTask, NoAns
 from supervisor.model.errors import Busy, NoSuchProcess
 from supervisor.model.values import NO_NAMES, Names
 from supervisor.model.watched import FoundProcess, Kind, Target
+from tests.supervisor.fakes import until
 
 TARGET = Target(Kind.CONTAINERD, "/c.sock")
 LIMIT_SECONDS = 30.0
@@ -25,7 +27,7 @@ class FakeContainerd:
         self.listed = list(listed)
         self.lists = 0
         self.events = asyncio.Queue[LiveTask | Exception | None]()
-        self.open = 0
+        self.open = self.subscriptions = 0
         self.called: dict[str, Names | Exception] = {}
         self.asked: list[tuple[str, str]] = []
 
@@ -57,6 +59,7 @@ class FakeContainerd:
         return found
 
     async def beginnings(self) -> AsyncGenerator[LiveTask, None]:
+        self.subscriptions += 1
         while (item := await self.events.get()) is not None:
             if isinstance(item, Exception):
                 raise item
@@ -164,6 +167,66 @@ def test_a_task_that_cannot_be_watched_costs_no_other(monkeypatch: pytest.Monkey
         await source.close()
 
     asyncio.run(main())
+
+
+def no_room() -> OSError:
+    return OSError(errno.EMFILE, "Too many open files")
+
+
+def busy() -> Busy:
+    error = Busy("process 70 cannot be held: Too many open files")
+    error.__cause__ = no_room()
+    return error
+
+
+@pytest.mark.parametrize("refusal", [no_room, busy])
+@pytest.mark.parametrize("told", ["in a list", "by an event"])
+def test_a_task_for_which_there_was_no_room_is_looked_at_again_soon_and_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch, refusal: Callable[[], Exception], told: str
+) -> None:
+    """Of one that has ended by the next look nobody says how."""
+
+    async def main() -> None:
+        monkeypatch.setattr(containerdtasks, "LIST_AFTER_SECONDS", (0.0, 1000.0))
+        monkeypatch.setattr(containerdtasks, "ROOM_SECONDS", 0.01)
+        present = (task("full"), task("fine"))
+        api, seen = FakeContainerd(present if told == "in a list" else ()), Seen()
+        seen.fails = {"full": refusal()}
+        source = ContainerdTasks(TARGET, api, seen)
+        await source.begin()
+        api.listed = [present]
+        if told == "by an event":
+            await api.events.put(task("full"))
+        await seen.until("full@/c.sock/n", "fine@/c.sock/n")
+        assert "Too many open files" in source.trouble
+        seen.fails, before = {}, len(seen.found)
+        await until(lambda: "full@/c.sock/n" in seen.found[before:])
+        await until(lambda: not source.trouble)
+        assert api.subscriptions == 1
+        await source.close()
+
+    asyncio.run(main())
+
+
+def test_a_client_that_cannot_be_made_now_is_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        api, seen, refused = FakeContainerd((task("a"),)), Seen(), [no_room()] * 3
+
+        def connect(socket: str) -> FakeContainerd:
+            if refused:
+                raise refused.pop()
+            return api(socket)
+
+        source = ContainerdTasks(TARGET, connect, seen)
+        await source.begin()
+        assert source.trouble == "containerd on /c.sock cannot be asked: [Errno 24] Too many open files"
+        await seen.until("a@/c.sock/n")
+        assert source.trouble == ""
+        await source.close()
+
+    with capture_logs() as lines:
+        asyncio.run(main())
+    assert sum("no client" in line["event"] for line in lines) == 1
 
 
 def test_a_list_that_hangs_holds_the_beginning_up_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ import errno
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from shim import native
 from supervisor.engine import node
@@ -19,23 +21,25 @@ from supervisor.external import observe, observer
 from supervisor.external.observe import Sight
 from supervisor.external.observer import ENDED_UNSEEN, Observer
 from supervisor.external.watchlist import WatchEntry, WatchList
-from supervisor.model import foreign
+from supervisor.model import evidence, foreign
 from supervisor.model.errors import Busy, StoreFailed
 from supervisor.model.values import NO_NAMES, Exited, Names, Process, RunKey, Signaled, Unknown
 from supervisor.model.watched import FoundProcess, Kind, Observed, Target
 from supervisor.monitor import epoll, probe
 from supervisor.monitor.kernelword import BY_PIDFD
+from supervisor.runtime.oci import cgroups
 from supervisor.store.codec import begun
 from supervisor.store.counts import KILLS, Count
 from supervisor.store.database import Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system.inotify import Inotify
-from tests.supervisor.children import child
+from tests.supervisor.children import child, ends_unreaped
 from tests.supervisor.fakes import FakeClock
 from tests.supervisor.stored import all_exits, opened
 
 TARGETS = {"/run/runc"}
 LIMIT_SECONDS = 30.0
+ZOMBIE = Signaled(9) if probe.zombie().works else Exited(0)  # killed, and reaped by nobody
 KILLED = Signaled(9) if probe.pidfd().works else Unknown(foreign.UNTOLD)  # and reaped at once
 
 
@@ -290,10 +294,7 @@ def test_what_could_not_be_watched_after_a_restart_is_looked_at_now_and_then(
     asyncio.run(main())
 
 
-# -- the names of tasks
-
-SOCKET = Target(Kind.CONTAINERD, "/c.sock")
-WEB = Names("shop", "web-0", "app")
+# -- where there is no room to look
 
 
 def test_a_zombie_that_cannot_be_looked_at_for_want_of_a_descriptor_is_looked_at_again(
@@ -315,41 +316,207 @@ def test_a_zombie_that_cannot_be_looked_at_for_want_of_a_descriptor_is_looked_at
                 await until(lambda: not len(watched))
                 assert [exit.status for exit in await all_exits(store)] == [Exited(7 if probe.zombie().works else 0)]
 
-    monkeypatch.setattr(observer, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(observer, "BLIND_SECONDS", (0.01,))
     asyncio.run(main())
 
 
-def test_what_cannot_be_held_at_a_start_is_looked_up_until_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A directory that is looked through meanwhile does not make a second run of it."""
-    refused: list[Exception] = [OSError(errno.EMFILE, "Too many open files")]
-    opened_as = observe._opened
+class Narrow:
+    """Stands for a kernel that has no room for a call until `has_room`."""
 
-    def held(pid: int) -> int:
-        if refused:
-            raise refused.pop()
-        return opened_as(pid)
+    def __init__(self, patch: pytest.MonkeyPatch, owner: object, name: str) -> None:
+        self.has_room, self.refused, self._real = False, 0, getattr(owner, name)
+        patch.setattr(owner, name, self)
+        patch.setattr(observer, "BLIND_SECONDS", (0.001,))
+
+    def __call__(self, *args: object, **more: object) -> object:
+        if self.has_room:
+            return self._real(*args, **more)
+        self.refused += 1
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.fixture
+def in_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the tests' own processes are in."""
+    monkeypatch.setattr(observe, "cgroup_of", lambda pid: "/exitd-test/none")
+
+
+LOOKS: dict[str, tuple[object, str]] = {
+    "at its state": (native, "process_stat"),
+    "at its cgroup": (cgroups, "oom_kills"),
+}
+
+
+@pytest.mark.usefixtures("in_cgroup")
+@pytest.mark.parametrize("look", LOOKS)
+def test_an_end_for_which_there_is_no_room_to_look_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """Its pidfd tells of it once, and nobody reaps the zombie."""
 
     async def main() -> None:
-        async with opened(tmp_path / "db") as store:
-            watches = WatchList({"/run/runc": WatchEntry(Target(Kind.RUNC_ROOT, "/run/runc"))})
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
             with child() as process:
-                async with watching(store) as watched:
-                    await watched.observe(found(process))
-                with monkeypatch.context() as patch:
-                    patch.setattr(observe, "_opened", held)
-                    async with watching(store, watches=watches) as watched:
-                        assert not refused and len(watched) == 0
-                        assert await watched.observe(found(process)) is None
-                        refused.append(Busy("no descriptor"))
-                        await until(lambda: watched.count("/run/runc") == 1)
-                        kill_and_reap(process)
-                        await until(lambda: not len(watched))
-            assert [(exit.key.run, exit.status) for exit in await all_exits(store)] == [(1, KILLED)]
+                await watched.observe(found(process))
+                narrow = Narrow(monkeypatch, *LOOKS[look])
+                with capture_logs() as logged:
+                    ends_unreaped(process)
+                    await until(lambda: narrow.refused > 5)
+                assert len(watched.living()) == 1 and len(logged) == 1
+                narrow.has_room = True
+                await until(lambda: not len(watched))
+            assert [exit.status for exit in await all_exits(store)] == [ZOMBIE]
 
-    monkeypatch.setattr(observer, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(evidence, "ZOMBIE_PATIENCE_SECONDS", 0.01)
     asyncio.run(main())
+
+
+def test_a_watch_that_cannot_be_ended_goes_on_for_all_its_processes_also_without_room_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            with child() as first, child() as second:
+                for process in (first, second):
+                    await watched.observe(found(process, str(process.pid)))
+                narrow = Narrow(monkeypatch, *LOOKS["at its state"])
+
+                async def refusing(change: Transaction, *, patient: bool = False) -> object:
+                    for process in (first, second):
+                        ends_unreaped(process)
+                    raise StoreFailed("full")
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(store, "commit", refusing)
+                    with pytest.raises(StoreFailed):
+                        await watched.drop("/run/runc", ())
+                assert narrow.refused == 2
+                narrow.has_room = True
+                await until(lambda: not len(watched))
+            assert [exit.status for exit in await all_exits(store)] == [ZOMBIE] * 2
+
+    monkeypatch.setattr(evidence, "ZOMBIE_PATIENCE_SECONDS", 0.01)
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("in_cgroup")
+def test_where_earlier_kills_cannot_be_read_nothing_is_watched_and_it_may_be_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would count as kills of this process."""
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            with child() as process:
+                narrow = Narrow(monkeypatch, *LOOKS["at its cgroup"])
+                with pytest.raises(OSError, match="Too many open files"):
+                    await watched.observe(found(process))
+                assert len(watched) == 0
+                narrow.has_room = True
+                one = await watched.observe(found(process))
+                assert one is not None and one.run == 1
+
+    asyncio.run(main())
+
+
+OPENS: dict[str, tuple[object, str]] = {"its state": (native, "process_stat"), "its pidfd": (epoll, "open_pid")}
+
+
+@contextlib.asynccontextmanager
+async def without_room(
+    store: Store, process: "subprocess.Popen[bytes]", patch: pytest.MonkeyPatch, opens: str
+) -> AsyncIterator[tuple[Observer, Narrow]]:
+    """The next exitd, which cannot see whether a process is there that the last one has watched."""
+    async with watching(store) as watched:
+        await watched.observe(found(process))
+    narrow = Narrow(patch, *OPENS[opens])
+    async with watching(store) as watched:
+        await until(lambda: narrow.refused > 5)
+        yield watched, narrow
+
+
+@pytest.mark.parametrize("opens", OPENS)
+def test_what_the_next_exitd_has_no_room_to_open_is_watched_by_it_when_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens: str
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store:
+            with child() as process:
+                seen = found(process)
+                async with without_room(store, process, monkeypatch, opens) as (watched, narrow):
+                    (one,) = watched.living()
+                    assert (watched.count("/run/runc"), watched.watcher_of(one.process)) == (1, "/run/runc")
+                    narrow.has_room = True
+                    assert await watched.observe(replace(seen, name="another", container="another")) is None
+                    ends_unreaped(process)
+                    await until(lambda: not len(watched))
+            (exit,) = await all_exits(store)
+            assert (exit.key, exit.status) == (one.key, ZOMBIE)
+            assert await store.load_all(Observed, "observed") == ()
+
+    monkeypatch.setattr(evidence, "ZOMBIE_PATIENCE_SECONDS", 0.01)
+    asyncio.run(main())
+
+
+def test_what_is_gone_when_there_is_room_to_open_it_is_reported_once_as_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store:
+            with child() as process:
+                seen = found(process)
+                async with without_room(store, process, monkeypatch, "its pidfd") as (watched, narrow):
+                    kill_and_reap(process)
+                    await watched.missed(seen)  # as who finds it in a directory says
+                    assert await all_exits(store) == []
+                    narrow.has_room = True
+                    await until(lambda: not len(watched))
+            (exit,) = await all_exits(store)
+            assert (exit.key.run, exit.status) == (1, Unknown(foreign.AWAY))
+            assert await store.load_all(Observed, "observed") == ()
+
+    asyncio.run(main())
+
+
+def test_a_watch_is_ended_also_of_what_there_is_no_room_to_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store:
+            with child() as process:
+                async with without_room(store, process, monkeypatch, "its pidfd") as (watched, narrow):
+                    await watched.drop("/run/runc", ())
+                    assert len(watched) == 0
+                    narrow.has_room = True
+                    kill_and_reap(process)
+            assert await all_exits(store) == []
+            assert await store.load_all(Observed, "observed") == ()
+
+    asyncio.run(main())
+
+
+def test_a_number_that_is_a_threads_by_now_is_no_process_that_was_watched(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock, over = FakeClock(), threading.Event()
+        (thread := threading.Thread(target=over.wait)).start()
+        gone = Observed(Process(thread.native_id or 0, 1), clock.boot, "gone@/run/runc", 1, "gone", "oci", "/run/runc")
+        async with opened(tmp_path / "db") as store:
+            await store.commit(Transaction(watching=tuple(begun((), (gone,)))))
+            try:
+                async with watching(store, clock):
+                    pass
+            finally:
+                over.set()
+                thread.join()
+            assert [exit.status for exit in await all_exits(store)] == [Unknown(foreign.AWAY)]
+
+    asyncio.run(main())
+
+
+# -- the names of tasks
+
+SOCKET = Target(Kind.CONTAINERD, "/c.sock")
+WEB = Names("shop", "web-0", "app")
 
 
 def task(process: "subprocess.Popen[bytes]") -> FoundProcess:

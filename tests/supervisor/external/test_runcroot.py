@@ -6,13 +6,14 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from supervisor.external import runcroot
 from supervisor.external.runcroot import RuncRoot
+from supervisor.model.errors import Busy, NoSuchProcess, StoreFailed
 from supervisor.model.watched import FoundProcess, Kind, Target
 from supervisor.system.inotify import Inotify, InotifyWatches, Listener
 from tests.supervisor.fakes import in_loop, until
@@ -27,13 +28,23 @@ class Runtime:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.found: list[str] = []
-        self.refused: list[OSError] = []  # for want of a descriptor
+        self.refused: list[Exception] = []  # for want of a descriptor
+        self.gone = set[str]()  # whose processes have ended
+        self.ends: list[str] = []
+        self.unstored: list[Exception] = []
         self.changes = Inotify()
 
     async def observe(self, found: FoundProcess) -> None:
         if self.refused:
             raise self.refused.pop()
+        if found.name in self.gone:
+            raise NoSuchProcess("gone")
         self.found.append(found.name)
+
+    async def missed(self, found: FoundProcess) -> None:
+        if self.unstored:
+            raise self.unstored.pop()
+        self.ends.append(found.name)
 
     def make(self, *names: str) -> None:
         for name in names:
@@ -63,13 +74,16 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def looked_at(tmp_path: Path, *names: str) -> AsyncIterator[tuple[Runtime, RuncRoot]]:
+async def looked_at(
+    tmp_path: Path, *names: str, prepare: Callable[[Runtime], object] = lambda runtime: None
+) -> AsyncIterator[tuple[Runtime, RuncRoot]]:
     """A directory that has these empty ones from before."""
     (root := tmp_path / "root").mkdir()
     runtime = Runtime(root)
     runtime.make(*names)
+    prepare(runtime)
     runtime.changes.start()
-    made = RuncRoot(Target(Kind.RUNC_ROOT, str(root)), runtime.changes, runtime.observe, runtime.observe)
+    made = RuncRoot(Target(Kind.RUNC_ROOT, str(root)), runtime.changes, runtime.observe, runtime.missed)
     try:
         await made.begin()
         yield runtime, made
@@ -153,3 +167,58 @@ async def test_what_cannot_be_looked_at_for_want_of_a_descriptor_is_watched_late
         await until(lambda: runtime.found == ["web"])
         assert not runtime.refused
         await until(lambda: not made.trouble)
+
+
+def no_room() -> OSError:
+    return OSError(errno.EMFILE, "Too many open files")
+
+
+def busy() -> Busy:
+    error = Busy("process 1 cannot be held: Too many open files")
+    error.__cause__ = no_room()
+    return error
+
+
+@pytest.mark.parametrize("refusal", [no_room, busy])
+@in_loop
+async def test_a_container_for_which_there_was_no_room_is_looked_at_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[[], Exception]
+) -> None:
+    """Its end must not come before."""
+    monkeypatch.setattr(runcroot, "ROOM_SECONDS", 0.01)
+    async with looked_at(tmp_path, "web") as (runtime, made):
+        runtime.refused = [refusal() for _ in range(3)]
+        runtime.write_state("web")
+        await until(lambda: "Too many open files" in made.trouble, "the trouble")
+        await until(lambda: runtime.found == ["web"], "the container")
+
+
+@in_loop
+async def test_what_was_there_before_and_could_not_be_looked_at_at_once_is_not_reported_as_missed(
+    tmp_path: Path,
+) -> None:
+    """It may have ended long ago: its files can outlive it."""
+
+    def leave_one(runtime: Runtime) -> None:
+        runtime.write_state("old")
+        runtime.refused, runtime.gone = [no_room()], {"old", "new"}
+
+    async with looked_at(tmp_path, "old", prepare=leave_one) as (runtime, made):
+        assert not runtime.refused
+        runtime.make("new")
+        runtime.write_state("new")
+        made._everything()
+        await until(lambda: runtime.ends and not made._old, "the end of the new one, and the look at the old one")
+        assert runtime.ends == ["new"]
+
+
+@pytest.mark.parametrize("error", [StoreFailed("full"), no_room()])
+@in_loop
+async def test_an_end_that_was_missed_and_cannot_be_stored_is_reported_later(tmp_path: Path, error: Exception) -> None:
+    async with looked_at(tmp_path) as (runtime, made):
+        runtime.unstored, runtime.gone = [error], {"web"}
+        runtime.make("web")
+        runtime.write_state("web")
+        await until(lambda: made.trouble, "the refusal")
+        made._everything()
+        await until(lambda: runtime.ends == ["web"], "its end")

@@ -477,6 +477,25 @@ def test_a_request_that_the_kernel_cannot_pass_on_now_is_refused_and_the_line_st
     asyncio.run(main())
 
 
+def test_a_connection_that_there_is_no_room_to_listen_to_is_none_and_the_next_request_makes_another(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    async def main() -> None:
+        async with line(tmp_path) as k:
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncio.get_running_loop(), "add_reader", refuse)
+                with pytest.raises(KeeperSilent) as caught:
+                    await k.ask(REQUEST)
+            used_up = keeper_module.used_up(caught.value)
+            assert used_up is not None and used_up.errno == errno.ENOMEM and not k.connected
+            await k.ask(REQUEST)
+
+    asyncio.run(main())
+
+
 def test_a_state_directory_that_cannot_be_read_is_an_unread_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

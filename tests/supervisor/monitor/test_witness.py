@@ -15,7 +15,7 @@ from shim import native
 from shim.record import Record
 from supervisor.model import evidence
 from supervisor.model.values import Exited, Process, Report, RunKey, Signaled, Source, Unknown
-from supervisor.monitor import epoll, procfs, rundir
+from supervisor.monitor import epoll, procfs, rundir, witness
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.keeper import JournalUnread
 from supervisor.monitor.kernelword import BY_PIDFD
@@ -301,6 +301,32 @@ def test_a_stopped_shim_whose_zombie_cannot_be_read_is_killed_so_that_the_keeper
             b.watch.look()
             assert (b.exits[0].status, b.exits[0].source) == (Exited(43), Source.KEEPER)
 
+    asyncio.run(main())
+
+
+def test_a_stopped_shim_is_killed_when_there_is_room_to_see_that_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, is_stopped = [OSError(errno.EMFILE, "Too many open files")] * 3, procfs.is_stopped
+
+    def seen_stopped(process: Process) -> bool:
+        if refused:
+            raise refused.pop()
+        return is_stopped(process)
+
+    async def main() -> None:
+        async with bench(tmp_path, zombie=False) as b:
+            ends_unreaped(b.init_process)
+            b.shim_process.send_signal(signal.SIGSTOP)
+            await until(lambda: is_stopped(name_of(b.shim_process)) and b.watch.dead_at is not None)
+            assert b.watch.dead_at is not None
+            b.watch.dead_at -= evidence.ZOMBIE_PATIENCE_SECONDS
+            b.watch.look()
+            assert b.watch.timer is not None and len(refused) == 2
+            await until(b.watch.shim_gone.is_set)
+
+    monkeypatch.setattr(procfs, "is_stopped", seen_stopped)
+    monkeypatch.setattr(witness, "BLIND_SECONDS", 0.001)
     asyncio.run(main())
 
 
