@@ -153,7 +153,7 @@ class Reloads:
 
 def _is_passing(error: Exception) -> bool:
     """Return whether the error says nothing about the file: no answer in time, no thread, no descriptor."""
-    return isinstance(error, TimedOut | Busy) or room.is_used_up(error) or room.is_used_up(error.__cause__)
+    return isinstance(error, TimedOut | Busy) or room.lacks_room(error)
 
 
 async def _notify(what: Callable[[], bool]) -> None:

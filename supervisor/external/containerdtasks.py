@@ -182,7 +182,7 @@ class ContainerdTasks:
         if not self.trouble:
             log.warning("a task is not watched yet", container=found.container, why=str(error))
         self.trouble = str(error)
-        if room.is_used_up(error) or room.is_used_up(error.__cause__):
+        if room.lacks_room(error):
             self._missing.set()
 
     async def _name(self, container: str, task: LiveTask, api: TasksApi) -> None:

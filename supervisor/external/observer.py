@@ -354,7 +354,7 @@ class Observer:
 
     def _look(self, eye: Eye) -> None:
         """See whether it has ended. A look for which there is no room is made again: its pidfd, which is
-        edge-triggered, tells of an end once."""
+        edge-triggered, reports an end once."""
         if eye.ending or eye.dropped:
             return
         if eye.timer is not None:

@@ -202,7 +202,7 @@ class RuncRoot:
         if not self.trouble:
             log.warning("a container is not watched yet", container=found.container, why=str(error))
         self.trouble = str(error)
-        if room.is_used_up(error) or room.is_used_up(error.__cause__):
+        if room.lacks_room(error):
             asyncio.get_running_loop().call_later(ROOM_SECONDS, self._changed_again, name)
 
     def _taken_in(self, name: str, state: StateFile) -> FoundProcess | None:

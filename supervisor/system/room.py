@@ -22,6 +22,11 @@ def is_used_up(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in USED_UP
 
 
+def lacks_room(error: BaseException) -> bool:
+    """Return whether `is_used_up` is true of the error, or of what has caused it."""
+    return is_used_up(error) or is_used_up(error.__cause__)
+
+
 NOTHING = "nothing was begun"
 
 
@@ -33,7 +38,7 @@ def busy(what: str, why: object, so: str = NOTHING) -> Busy:
 def refusal_of(error: Exception) -> Busy | None:
     """Return the refusal of a call that this error has ended; None if the error is not about resources of the kernel
     that are used up."""
-    if not (isinstance(error, OSError) and error.errno in USED_UP):
+    if not (isinstance(error, OSError) and is_used_up(error)):
         return None
     return Busy(f"{error.strerror}: this machine, or the daemon's limits on it, give no more; try again")
 

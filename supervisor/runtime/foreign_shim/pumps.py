@@ -164,7 +164,7 @@ class Pumps:
 
     async def leave(self, key: RunKey) -> None:
         """Wait until the pump is gone, killing it if it does not leave, and the keeper has closed its copies.
-        Repeatable. Raises Busy when there is no room to tell an unwatched pump of the end: it has its last output."""
+        Repeatable. Raises Busy when there is no room to report the end to an unwatched pump: it has its last output."""
         pump = self._pumps.get(key)
         if pump is None:  # an unwatched one gets a moment, and is then killed for the run's lock
             await _end(self._path(key))
@@ -244,7 +244,7 @@ class Pumps:
         try:
             async with asyncio.timeout(LEAVES_SECONDS + (HOLD_MS / 1000 if pump.key.exec_id else 0)):
                 while not pump.over.is_set():
-                    if await self._was_told(pump):
+                    if await self._took_end(pump):
                         await pump.shim_gone.wait()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(END_AGAIN_SECONDS):
@@ -256,11 +256,11 @@ class Pumps:
             if pump.has_no_shim():
                 pump.over.set()
 
-    async def _was_told(self, pump: Pump) -> bool:
+    async def _took_end(self, pump: Pump) -> bool:
         try:
             return await _end(pump.directory.path)
         except Busy as error:
-            log.warning("a pump cannot be told of the end now", container=pump.key.container, why=str(error))
+            log.warning("the end cannot be reported to a pump now", container=pump.key.container, why=str(error))
             return False
 
     def _task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -180,22 +180,22 @@ def busy() -> Busy:
 
 
 @pytest.mark.parametrize("refusal", [no_room, busy])
-@pytest.mark.parametrize("told", ["in a list", "by an event"])
+@pytest.mark.parametrize("found", ["in a list", "by an event"])
 def test_a_task_for_which_there_was_no_room_is_looked_at_again_soon_and_costs_no_other(
-    monkeypatch: pytest.MonkeyPatch, refusal: Callable[[], Exception], told: str
+    monkeypatch: pytest.MonkeyPatch, refusal: Callable[[], Exception], found: str
 ) -> None:
-    """Of one that has ended by the next look nobody says how."""
+    """How one ended that has gone by the next look is not known."""
 
     async def main() -> None:
         monkeypatch.setattr(containerdtasks, "LIST_AFTER_SECONDS", (0.0, 1000.0))
         monkeypatch.setattr(containerdtasks, "ROOM_SECONDS", 0.01)
         present = (task("full"), task("fine"))
-        api, seen = FakeContainerd(present if told == "in a list" else ()), Seen()
+        api, seen = FakeContainerd(present if found == "in a list" else ()), Seen()
         seen.fails = {"full": refusal()}
         source = ContainerdTasks(TARGET, api, seen)
         await source.begin()
         api.listed = [present]
-        if told == "by an event":
+        if found == "by an event":
             await api.events.put(task("full"))
         await seen.until("full@/c.sock/n", "fine@/c.sock/n")
         assert "Too many open files" in source.trouble

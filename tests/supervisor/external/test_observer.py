@@ -35,6 +35,7 @@ from supervisor.store.events import EventLog
 from supervisor.system.inotify import Inotify
 from tests.supervisor.children import child, ends_unreaped
 from tests.supervisor.fakes import FakeClock
+from tests.supervisor.narrow import Narrow
 from tests.supervisor.stored import all_exits, opened
 
 TARGETS = {"/run/runc"}
@@ -320,19 +321,10 @@ def test_a_zombie_that_cannot_be_looked_at_for_want_of_a_descriptor_is_looked_at
     asyncio.run(main())
 
 
-class Narrow:
-    """Stands for a kernel that has no room for a call until `has_room`."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, owner: object, name: str) -> None:
-        self.has_room, self.refused, self._real = False, 0, getattr(owner, name)
-        patch.setattr(owner, name, self)
-        patch.setattr(observer, "BLIND_SECONDS", (0.001,))
-
-    def __call__(self, *args: object, **more: object) -> object:
-        if self.has_room:
-            return self._real(*args, **more)
-        self.refused += 1
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+def narrow_at(patch: pytest.MonkeyPatch, owner: object, name: str) -> Narrow:
+    """Looks that fail are made again in no time."""
+    patch.setattr(observer, "BLIND_SECONDS", (0.001,))
+    return Narrow(patch, owner, name)
 
 
 @pytest.fixture
@@ -352,13 +344,13 @@ LOOKS: dict[str, tuple[object, str]] = {
 def test_an_end_for_which_there_is_no_room_to_look_is_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
-    """Its pidfd tells of it once, and nobody reaps the zombie."""
+    """Its pidfd reports it once, and the zombie is not reaped."""
 
     async def main() -> None:
         async with opened(tmp_path / "db") as store, watching(store) as watched:
             with child() as process:
                 await watched.observe(found(process))
-                narrow = Narrow(monkeypatch, *LOOKS[look])
+                narrow = narrow_at(monkeypatch, *LOOKS[look])
                 with capture_logs() as logged:
                     ends_unreaped(process)
                     await until(lambda: narrow.refused > 5)
@@ -379,7 +371,7 @@ def test_a_watch_that_cannot_be_ended_goes_on_for_all_its_processes_also_without
             with child() as first, child() as second:
                 for process in (first, second):
                     await watched.observe(found(process, str(process.pid)))
-                narrow = Narrow(monkeypatch, *LOOKS["at its state"])
+                narrow = narrow_at(monkeypatch, *LOOKS["at its state"])
 
                 async def refusing(change: Transaction, *, patient: bool = False) -> object:
                     for process in (first, second):
@@ -408,7 +400,7 @@ def test_where_earlier_kills_cannot_be_read_nothing_is_watched_and_it_may_be_ask
     async def main() -> None:
         async with opened(tmp_path / "db") as store, watching(store) as watched:
             with child() as process:
-                narrow = Narrow(monkeypatch, *LOOKS["at its cgroup"])
+                narrow = narrow_at(monkeypatch, *LOOKS["at its cgroup"])
                 with pytest.raises(OSError, match="Too many open files"):
                     await watched.observe(found(process))
                 assert len(watched) == 0
@@ -429,7 +421,7 @@ async def without_room(
     """The next exitd, which cannot see whether a process is there that the last one has watched."""
     async with watching(store) as watched:
         await watched.observe(found(process))
-    narrow = Narrow(patch, *OPENS[opens])
+    narrow = narrow_at(patch, *OPENS[opens])
     async with watching(store) as watched:
         await until(lambda: narrow.refused > 5)
         yield watched, narrow

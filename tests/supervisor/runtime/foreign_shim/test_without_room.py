@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +43,7 @@ from tests.supervisor import fakeshim
 from tests.supervisor.descriptors import only
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.happenings import container
+from tests.supervisor.narrow import full, full_first
 from tests.supervisor.runtime.foreign_shim.fakerig import Fakes, run
 from tests.supervisor.runtime.foreign_shim.test_watching import Reports, Script, begun, looking
 
@@ -50,21 +51,8 @@ KEY, EXEC = RunKey("c1", 1), RunKey("c1", 1, "e1")
 SLEEP = ("sleep", "1000")
 
 
-def full(*_: object, **__: object) -> Any:
-    raise OSError(errno.EMFILE, "Too many open files")
-
-
-def full_first(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
-    """So many calls find no room; those after them are as they were."""
-    left = [None] * times
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if left:
-            left.pop()
-            return full()
-        return then(*args, **kwargs)
-
-    return call
+def refused(*_: object, **__: object) -> Any:
+    return full()
 
 
 class NoStreams:
@@ -161,7 +149,7 @@ def test_a_living_container_is_found_once_its_files_can_be_read(what: str, monke
                 if what == "contact":
                     stack.enter_context(only(0))
                 else:
-                    stack.enter_context(monkeypatch.context()).setattr(bundle, "executes", full)
+                    stack.enter_context(monkeypatch.context()).setattr(bundle, "executes", refused)
                 with pytest.raises(OSError, match="Too many open files"):
                     await d.containers.connect_container(c)
             assert (await d.containers.connect_container(c))[0] is Found.LIVE
@@ -198,7 +186,7 @@ def test_an_exec_that_runs_has_not_failed_for_want_of_a_descriptor(short: str, m
         async with living(f, *SLEEP) as c, daemon(f.place.base) as d:
             await d.containers.connect_container(c)
             if short == "note":
-                monkeypatch.setattr(place, "prepare", SimpleNamespace(write_new=full))
+                monkeypatch.setattr(place, "prepare", SimpleNamespace(write_new=refused))
             else:
                 monkeypatch.setattr(cgroups, "oom_kills", full_first(1, cgroups.oom_kills))
             process = json.dumps({"args": ["sh", "-c", "exit 3"], "cwd": "/", "env": ["PATH=/usr/bin:/bin"]})
@@ -233,7 +221,7 @@ def test_a_shim_is_not_taken_for_one_runs_alone_where_the_others_cannot_be_read(
     assert not hub.is_alone(path, "unix:///run/s") and hub.is_alone(path, "unix:///run/other")
     with only(0), pytest.raises(OSError, match="Too many open files"):
         hub.is_alone(path, "unix:///run/s")
-    monkeypatch.setattr(place, "open", full, raising=False)
+    monkeypatch.setattr(place, "open", refused, raising=False)
     with pytest.raises(OSError, match="Too many open files"):
         hub.is_alone(path, "unix:///run/s")
 

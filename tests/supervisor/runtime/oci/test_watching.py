@@ -21,24 +21,10 @@ from supervisor.system import room
 from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.monitor.test_keeper import OK, Peer, Server
+from tests.supervisor.narrow import Narrow
 
 KEY = RunKey("c1", 1, "e1")
 INIT = Process(5, 6)
-
-
-class Narrow:
-    """Stands for a kernel that has no room for a call until `has_room`."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, call: str, number: int) -> None:
-        owner, name = CALLS[call]
-        self.has_room, self.refused, self._number, self._real = False, 0, number, getattr(owner, name)
-        patch.setattr(owner, name, self)
-
-    def __call__(self, *args: object, **more: object) -> object:
-        if self.has_room:
-            return self._real(*args, **more)
-        self.refused += 1
-        raise OSError(self._number, os.strerror(self._number))
 
 
 CALLS: dict[str, tuple[object, str]] = {"connect": (launch, "connect"), "send": (socket, "send_fds")}
@@ -90,7 +76,7 @@ async def test_what_the_keeper_knows_of_an_exec_is_asked_until_there_is_room_to_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     with watching(tmp_path) as made:
-        narrow = Narrow(monkeypatch, call, number)
+        narrow = Narrow(monkeypatch, *CALLS[call], number)
         with pytest.raises(OSError, match=os.strerror(number)):
             await made.keepers_word(KEY)
         narrow.has_room = True
@@ -103,7 +89,7 @@ async def test_a_keeper_that_is_gone_or_stands_still_is_not_asked_until_it_answe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     with watching(tmp_path) as made:
-        Narrow(monkeypatch, "connect", number)
+        Narrow(monkeypatch, *CALLS["connect"], number)
         assert await made.keepers_word(KEY) is NoProcess.UNKNOWN
 
 
@@ -113,7 +99,7 @@ async def test_an_entry_may_be_coming_while_there_is_no_room_to_ask_the_keeper(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     with watching(tmp_path) as made:
-        narrow = Narrow(monkeypatch, call, number)
+        narrow = Narrow(monkeypatch, *CALLS[call], number)
         assert made._entry_is_coming(KEY)
         await until(lambda: narrow.refused > 5)
         assert made._entry_is_coming(KEY)
