@@ -190,6 +190,8 @@ class Execs(Participant):
             await self._surely(live, execs.ExecMade(made.init, made.shim, made.oom_kills, made.unseen))
             if made.init is None:
                 live.held = live.held or self._unseen()
+            elif await room.surely(lambda: self._ends_with_container(live)):
+                await self._kill_with_container(live)
             return live.exec
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
             await self._surely(live, execs.ExecMakeFailed(str(error) or repr(error)))
@@ -304,7 +306,8 @@ class Execs(Participant):
 
     async def before_end(self, container_id: str) -> None:
         """The ends of a container's execs come before its own in the log, if they come soon. In a pid namespace of its
-        own they are dying with it; elsewhere they are killed now."""
+        own they are dying with it; elsewhere they are killed now, or once they are made. The runtime may have made one
+        of a process that has the number of the dead init."""
         lives = [live for live in self._of(container_id) if not live.over.is_set()]
         for live in lives:
             await self._kill_with_container(live)

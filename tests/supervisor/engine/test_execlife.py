@@ -158,6 +158,19 @@ async def test_a_container_that_has_ended_meanwhile_is_the_reason_not_the_runtim
 
 
 @in_loop
+async def test_an_exec_whose_container_ended_while_it_was_made_is_killed_and_ends_with_it(tmp_path: Path) -> None:
+    """Also where the runtime took another process for the dead init, whose number it has."""
+    async with running(tmp_path) as x:
+        x.manager.on_create = lambda e: x.w.manager.ending.add(x.id)
+        x.manager.on_signal = lambda e, number, everyone: x.ends(e.key, Signaled(number))
+        live = await x.begin()
+        exit = await x.execs.wait(live)
+        assert (exit.status, exit.reason, exit.by) == (Signaled(9), Reason.KILL, CONTAINER_EXIT)
+        assert x.manager.names()[:2] == ["create", "signal 9"]
+        await settled(x)
+
+
+@in_loop
 async def test_a_kill_is_recorded_before_it_is_sent(tmp_path: Path) -> None:
     async with running(tmp_path) as x:
         live = await x.begin()
