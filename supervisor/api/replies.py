@@ -6,7 +6,9 @@ import structlog
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.checks import check_message, health_message
+from supervisor.api.limits import devices_message, limits_message
 from supervisor.api.logspecs import log_message
+from supervisor.api.mounts import mount_message
 from supervisor.api.rights import rights_message
 from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
@@ -61,12 +63,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         labels=dict(spec.labels),
         hostname=spec.hostname,
         read_only=spec.read_only,
-        mounts=[
-            pb.Mount(
-                source=m.source, destination=m.destination, read_only=m.read_only, empty_dir=m.empty_dir, group=m.group
-            )
-            for m in spec.mounts
-        ],
+        mounts=[mount_message(mount) for mount in spec.mounts],
         namespace=spec.namespace,
         image=spec.image,
         image_id=spec.image_id,
@@ -82,6 +79,9 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         log=log_message(spec.log),
         health=check_message(spec.health),
         security=security_message(spec.security),
+        limits=limits_message(spec.limits),
+        devices=devices_message(spec.devices),
+        sysctls=dict(spec.sysctls),
     )
 
 

@@ -9,13 +9,15 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.patterns import LatePattern
 from supervisor.api.checks import check_of
+from supervisor.api.limits import devices_of, limits_of, sysctls_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
-from supervisor.api.rights import MOST_PIDS, group_of, rights_of
+from supervisor.api.mounts import mount_of
+from supervisor.api.rights import MOST_PIDS, rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.model import bounds, parsing, restart
 from supervisor.model.errors import BadRequest
-from supervisor.model.values import ExitPolicy, Mount, OnPauseExit, Pod, Spec
+from supervisor.model.values import ExitPolicy, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
 from supervisor.streams.logs import WantedLog
 
@@ -58,7 +60,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         labels=_pairs("labels", message.labels),
         hostname=matching("hostname", message.hostname, _HOSTNAME, "letters, digits, '-' and '.', at most 64"),
         read_only=message.read_only,
-        mounts=tuple(_mount(index, mount) for index, mount in enumerate(message.mounts)),
+        mounts=tuple(mount_of(f"mounts[{index}]", mount) for index, mount in enumerate(message.mounts)),
         namespace=matching("namespace", message.namespace, _NAME, _NAME.pattern) or "default",
         image=message.image,
         image_id=matching("image_id", message.image_id, _DIGEST, _DIGEST.pattern),
@@ -75,6 +77,9 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         log=log_of(message.log) if message.HasField("log") else LEFT_OPEN,
         health=check_of(message.health, auto_remove=message.auto_remove) if message.HasField("health") else None,
         security=security_of(message.security, of_bundle=bool(message.bundle), privileged=message.rights.privileged),
+        limits=limits_of(message.limits, message.memory_bytes, of_bundle=bool(message.bundle)),
+        devices=devices_of(message.devices),
+        sysctls=sysctls_of(message.sysctls, network=message.network),
     )
 
 
@@ -255,15 +260,3 @@ def _pairs(field: str, pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         raise BadRequest(f"{field}: a key is empty", field=field)
     within(field, bounds.size_of_pairs(pairs.items()), bounds.MOST_PAIRS_BYTES)
     return tuple(sorted(pairs.items()))
-
-
-def _mount(index: int, mount: pb.Mount) -> Mount:
-    if mount.empty_dir:
-        matching(f"mounts[{index}].empty_dir", mount.empty_dir, _NAME, _NAME.pattern)
-        destination = absolute(f"mounts[{index}].destination", mount.destination)
-        group = group_of(f"mounts[{index}].group", mount.group) if mount.HasField("group") else None
-        return Mount("", destination, mount.read_only, mount.empty_dir, group)
-    for field, value in (("source", mount.source), ("destination", mount.destination)):
-        if not value.startswith("/"):
-            raise bad(f"mounts[{index}].{field}", value, "an absolute path")
-    return Mount(mount.source, mount.destination, mount.read_only)

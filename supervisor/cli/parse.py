@@ -1,6 +1,5 @@
-"""Converts words of the command line to values: sizes, durations, times, mounts, pairs. Errors are BadRequest."""
+"""Converts words of the command line to values: sizes, times, pairs, lines of files. Errors are BadRequest."""
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from supervisor.model import parsing
 from supervisor.model.errors import BadRequest
 
 SECOND_NS = 1_000_000_000
+MOST_FILE = 1 << 20  # characters of a file with a line for each variable or label
 _DURATION = LatePattern(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
 _DURATION_PART = LatePattern(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
 _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
@@ -87,11 +87,18 @@ def environment(words: Iterable[str], own: Mapping[str, str]) -> tuple[str, ...]
     return tuple(complete)
 
 
-def mount(text: str) -> tuple[str, str, bool]:
-    """Return (absolute source, destination, read only) of `SRC:DST[:ro|rw]`."""
-    parts = text.split(":")
-    if len(parts) not in (2, 3) or not all(parts) or (len(parts) == 3 and parts[2] not in ("ro", "rw")):
-        raise BadRequest(f"mount {text!r} is not of the form SRC:DST or SRC:DST:ro")
-    if not parts[1].startswith("/"):
-        raise BadRequest(f"mount {text!r}: the destination must be an absolute path")
-    return os.path.abspath(parts[0]), parts[1], len(parts) == 3 and parts[2] == "ro"
+def lines_of(flag: str, files: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines of such files, without those that are empty or begin with `#`. Raises BadRequest, which names
+    the option and the file."""
+    found = []
+    for file in files:
+        try:
+            with open(file, encoding="utf-8") as opened:
+                text = opened.read(MOST_FILE + 1)
+        except (OSError, ValueError) as error:
+            raise BadRequest(f"{flag} {file}: {getattr(error, 'strerror', None) or 'this is no text'}") from error
+        if len(text) > MOST_FILE:
+            raise BadRequest(f"{flag} {file}: more than {MOST_FILE} characters")
+        lines = (line.lstrip() for line in text.removeprefix("\ufeff").splitlines())
+        found += [line for line in lines if line and not line.startswith("#")]
+    return tuple(found)

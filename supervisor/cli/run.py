@@ -27,6 +27,8 @@ SHORT = {
     "env": ("-e",),
     "volume": ("-v",),
     "label": ("-l",),
+    "hostname": ("-h",),
+    "cpu_shares": ("-c",),
 }
 VALUES = {
     "name": ("NAME", "Its name; default: one is made up."),
@@ -44,19 +46,33 @@ VALUES = {
     "on_pause_exit": ("WHAT", "A pause container's: stop (default) or keep its members when it has ended."),
     "cpus": ("N", "CPU limit, as in 1.5."),
     "hostname": ("NAME", "Host name in the container."),
+    "memory_reservation": ("SIZE", "When memory is short, it is not taken from below this much."),
+    "memory_swap": ("SIZE", "Memory and swap together; -1: no limit; default: as --memory, so no swap."),
+    "cpuset_cpus": ("LIST", "The processors that it may use, as in 0-3,7."),
+    "cpuset_mems": ("LIST", "The memory nodes that it may use, as in 0-1."),
+    "shm_size": ("SIZE", "Size of its /dev/shm; default 64m."),
     "namespace": ("NAME", "exitd's namespace, for events and lists."),
     "log_driver": ("DRIVER", "Where its output is kept: cri, json-file, journald or none; default: the daemon's."),
     "log_mode": ("MODE", "A sink that cannot keep up: blocking (default) holds it up, non-blocking misses a part."),
 }
 LISTS = {
     "env": ("K=V", "Environment variable; a bare K takes this shell's value."),
+    "env_file": ("FILE", "A file with an environment variable in each line; # begins a comment."),
     "annotation": ("K=V", "Annotation of the OCI configuration."),
-    "label": ("K=V", "Label, for filters."),
+    "label": ("K[=V]", "Label, for filters."),
+    "label_file": ("FILE", "A file with a label in each line; # begins a comment."),
     "cap_add": ("CAP", "Give it this capability besides docker's default set, as in NET_ADMIN; ALL for all."),
     "cap_drop": ("CAP", "Take this capability away; ALL for all but those of --cap-add."),
     "ulimit": ("NAME=SOFT[:HARD]", "A limit of each of its processes, as in nofile=1024:65536; -1 is no limit."),
     "group_add": ("GID", "A group of its first process besides those of its user, by number."),
-    "volume": ("SRC:DST[:ro]", "Bind mount."),
+    "volume": ("SRC:DST[:OPTION,...]", "Bind mount; options: ro, flags of mount(8), propagation."),
+    "mount": (
+        "K=V,...",
+        "type=bind,src=,dst=[,ro][,bind-propagation=] or type=tmpfs,dst=[,tmpfs-size=,tmpfs-mode=].",
+    ),
+    "tmpfs": ("DST[:OPTION,...]", "An empty file system in memory; options: size=, mode=, ro, flags of mount(8)."),
+    "device": ("SRC[:DST][:rwm]", "A device of this machine, or a directory of them."),
+    "sysctl": ("NAME=VALUE", "Kernel parameter of its own namespaces, as in net.core.somaxconn=1024."),
     "log_opt": ("K=V", "max-size=SIZE, max-file=N, path=FILE or max-buffer-size=SIZE."),
     "security_opt": (
         "OPT",
@@ -64,6 +80,8 @@ LISTS = {
     ),
     "restart_rule": ("RULE", "'exit in 42,43 => no' or '... => restart'; before --restart, the first that fits."),
 }
+# Options end at the first word that is none; -h is the host name's, as everywhere.
+WORDS = {"allow_interspersed_args": False, "help_option_names": ["--help"]}
 Command = Callable[..., Any]
 
 
@@ -81,6 +99,10 @@ def container_options(function: Command) -> Command:
             metavar="N",
             help="Limit of processes and threads; default 2048; 0 or -1: no limit.",
         ),
+        click.option(*_flags("cpu_shares"), type=int, metavar="N", help="Weight for CPU time; default 1024."),
+        click.option("--cpu-quota", type=int, metavar="US", help="CPU time in each period; --cpus is simpler."),
+        click.option("--cpu-period", type=int, metavar="US", help="The period of --cpu-quota; default 100000."),
+        click.option("--oom-score-adj", type=int, metavar="N", help="How soon it is killed when memory is short."),
         click.option("--read-only", is_flag=True, help="Make its root file system read-only."),
         click.option(
             "--stop-timeout", type=click.IntRange(min=0), metavar="S", help="Grace period of stop; default 10."
@@ -108,7 +130,7 @@ def _flags(name: str) -> tuple[str, ...]:
     return (*SHORT.get(name, ()), f"--{name.replace('_', '-')}", name)
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(context_settings=WORDS)
 @click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running.")
 @session.detach_keys
 @session.sig_proxy
@@ -144,7 +166,7 @@ def run(
     return followed.code()
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(context_settings=WORDS)
 @container_options
 @click.pass_context
 def create(ctx: click.Context, /, cidfile: str, pidfile: str, **words: Any) -> int:

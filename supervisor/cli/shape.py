@@ -158,6 +158,9 @@ def _result(result: pb.HealthResult) -> Document:
     }
 
 
+DEFAULT_SHM = 64 << 20  # of one without a pod
+
+
 def _config(spec: pb.ContainerSpec) -> Document:
     return {
         "Hostname": spec.hostname,
@@ -188,7 +191,9 @@ def _check(health: pb.HealthSpec) -> Document:
 
 def _host_config(spec: pb.ContainerSpec) -> Document:
     # `inspect` alone needs them.
+    from supervisor.cli.limitwords import device_word
     from supervisor.cli.logwords import log_options
+    from supervisor.cli.mountwords import bind_word, tmpfs_options
     from supervisor.cli.rightswords import ulimit_words
     from supervisor.cli.securitywords import security_options
 
@@ -200,7 +205,17 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "RestartPolicy": {"Name": policy, "MaximumRetryCount": int(retries) if retries.isdecimal() else 0},
         "AutoRemove": spec.auto_remove,
         "ReadonlyRootfs": spec.read_only,
-        "Binds": [f"{m.source or m.empty_dir}:{m.destination}:{'ro' if m.read_only else 'rw'}" for m in spec.mounts],
+        "Binds": [bind_word(mount) for mount in spec.mounts if not mount.tmpfs],
+        "Tmpfs": {mount.destination: tmpfs_options(mount) for mount in spec.mounts if mount.tmpfs},
+        "MemoryReservation": spec.limits.memory_reservation_bytes,
+        "MemorySwap": spec.limits.memory_swap_bytes or spec.memory_bytes,
+        "CpuShares": spec.limits.cpu_shares,
+        "CpusetCpus": spec.limits.cpuset_cpus,
+        "CpusetMems": spec.limits.cpuset_mems,
+        "OomScoreAdj": spec.limits.oom_score_adj,
+        "ShmSize": spec.limits.shm_bytes or DEFAULT_SHM,
+        "Devices": [device_word(device) for device in spec.devices],
+        "Sysctls": dict(spec.sysctls),
         "PidMode": {"host": "host", "pod": f"container:{spec.sandbox}"}.get(spec.pid, ""),
         "NanoCpus": spec.cpu_limit_milli * 1_000_000,
         "PidsLimit": spec.rights.pids_limit,

@@ -9,7 +9,9 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
 from supervisor.cli import parse
 from supervisor.cli.checks import CheckWords, check_spec
+from supervisor.cli.limitwords import LimitWords, cpu_limit_milli, devices, limits_spec
 from supervisor.cli.logwords import log_spec
+from supervisor.cli.mountwords import MountWords, mounts
 from supervisor.cli.rightswords import RightsWords, rights_spec
 from supervisor.cli.securitywords import security_spec
 from supervisor.images import reference
@@ -40,6 +42,7 @@ class RunOptions:
     rootfs: str = ""
     bundle: str = ""
     env: tuple[str, ...] = ()
+    env_file: tuple[str, ...] = ()
     workdir: str = ""
     user: str = ""
     memory: str = ""
@@ -50,9 +53,9 @@ class RunOptions:
     stop_timeout: int | None = None
     network: str = ""
     label: tuple[str, ...] = ()
+    label_file: tuple[str, ...] = ()
     hostname: str = ""
     read_only: bool = False
-    volume: tuple[str, ...] = ()
     namespace: str = ""
     tty: bool = False
     interactive: bool = False
@@ -66,16 +69,24 @@ class RunOptions:
     security_opt: tuple[str, ...] = ()
     check: CheckWords = field(default_factory=CheckWords)
     rights: RightsWords = field(default_factory=RightsWords)
+    limits: LimitWords = field(default_factory=LimitWords)
+    mounts: MountWords = field(default_factory=MountWords)
 
 
 def run_options(words: dict[str, Any]) -> RunOptions:
     """Put each option, as click names it, into the part that it is about."""
-    check, rights = (_taken(words, part) for part in (CheckWords, RightsWords))
-    rest = {name: value for name, value in words.items() if name not in {*check, *rights}}
-    return RunOptions(**rest, check=CheckWords(**check), rights=RightsWords(**rights))
+    check, rights, limits, mounted = (_taken(words, part) for part in (CheckWords, RightsWords, LimitWords, MountWords))
+    rest = {name: value for name, value in words.items() if name not in {*check, *rights, *limits, *mounted}}
+    return RunOptions(
+        **rest,
+        check=CheckWords(**check),
+        rights=RightsWords(**rights),
+        limits=LimitWords(**limits),
+        mounts=MountWords(**mounted),
+    )
 
 
-def _taken(words: dict[str, Any], part: type[CheckWords] | type[RightsWords]) -> dict[str, Any]:
+def _taken(words: dict[str, Any], part: type[Any]) -> dict[str, Any]:
     return {each.name: words[each.name] for each in fields(part) if each.name in words}
 
 
@@ -88,7 +99,7 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         image=image,
         entrypoint=() if options.entrypoint is None else (options.entrypoint,),
         args=args,
-        env=parse.environment(options.env, own_environment),
+        env=parse.environment((*parse.lines_of("--env-file", options.env_file), *options.env), own_environment),
         cwd=options.workdir,
         user=options.user,
         rootfs=_absolute(options.rootfs),
@@ -102,22 +113,31 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         stop_signal=options.stop_signal,
         stop_timeout_seconds=options.stop_timeout,
         network=options.network,
-        labels=dict(parse.pair(word, "label") for word in options.label),
+        labels=_labels(options),
         hostname=options.hostname,
         read_only=options.read_only,
-        mounts=[_mount(word) for word in options.volume],
+        mounts=mounts(options.mounts),
         namespace=options.namespace,
         tty=options.tty,
         stdin=options.interactive,
         pid=options.pid,
         sandbox=options.pod,
         pod=_pod(options),
-        cpu_limit_milli=parse.cpus_milli(options.cpus) if options.cpus else 0,
+        cpu_limit_milli=cpu_limit_milli(options.cpus, options.limits),
         rights=rights_spec(options.rights),
         health=check_spec(options.check),
         log=log_spec(options.log_driver, options.log_opt, options.log_mode),
         security=security_spec(options.security_opt),
+        limits=limits_spec(options.limits),
+        devices=devices(options.limits.device),
+        sysctls=dict(parse.pair(word, "sysctl") for word in options.limits.sysctl),
     )
+
+
+def _labels(options: RunOptions) -> dict[str, str]:
+    """A label without a value is empty, as with docker."""
+    words = (*parse.lines_of("--label-file", options.label_file), *options.label)
+    return dict(parse.pair(word if "=" in word else f"{word}=", "label") for word in words)
 
 
 def _check(options: RunOptions) -> None:
@@ -162,8 +182,3 @@ def here() -> str:
 
 def _absolute(path: str) -> str:
     return os.path.abspath(path) if path else ""
-
-
-def _mount(word: str) -> pb.Mount:
-    source, destination, read_only = parse.mount(word)
-    return pb.Mount(source=source, destination=destination, read_only=read_only)

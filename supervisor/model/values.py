@@ -5,6 +5,7 @@ from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
 from shim.frozen import frozen
+from supervisor.model.limits import HostDevice, Limits
 from supervisor.model.rights import Rights
 from supervisor.model.status import UNKNOWN_NUMBER as UNKNOWN_NUMBER
 from supervisor.model.status import Exited as Exited
@@ -327,13 +328,17 @@ class RestartRule:
 @frozen
 class Mount:
     """A bind mount. With `empty_dir` instead of a source: a directory of this name that lives as long as the pod, owned
-    by `group` if set."""
+    by `group` if set. With `tmpfs`: a file system in memory."""
 
     source: str
     destination: str
     read_only: bool = False
     empty_dir: str = ""
     group: int | None = None
+    tmpfs: bool = False
+    size_bytes: int = 0  # of a tmpfs; 0: the kernel's limit
+    mode: int | None = None  # of a tmpfs's root
+    options: tuple[str, ...] = ()  # of mount(8), beside ro and rw
 
 
 class OnPauseExit(StrEnum):
@@ -417,6 +422,9 @@ class Spec:
     task: Task | None = None  # set if containerd created it
     security: Security = field(default_factory=Security)
     names: Names = NO_NAMES  # of a task of containerd's, as its bundle has them; others are named by their pods
+    limits: Limits = field(default_factory=Limits)
+    devices: tuple[HostDevice, ...] = ()
+    sysctls: tuple[tuple[str, str], ...] = ()
 
 
 class Phase(StrEnum):

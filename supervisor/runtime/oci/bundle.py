@@ -282,6 +282,7 @@ def _host(container: Container) -> spec.Host:
         apparmor=machine.has_apparmor(),
         selinux=machine.has_selinux(),
         devices=machine.devices() if container.spec.rights.privileged else (),
+        asked_devices=machine.asked_devices(container.spec.devices),
     )
 
 

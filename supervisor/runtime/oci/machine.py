@@ -1,11 +1,15 @@
-"""What a privileged container gets of this machine and others must not see, looked up when a container is made."""
+"""What a privileged container gets of this machine and others must not see, and the devices that a caller names: looked
+up when a container is made."""
 
 import glob
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
+from supervisor.model.errors import BadRequest
+from supervisor.model.limits import HostDevice
 from supervisor.model.rights import NAMES
 from supervisor.runtime.oci.privileges import Device
 
@@ -65,6 +69,30 @@ def throttles(cpus: str = "/sys/devices/system/cpu") -> tuple[str, ...]:
 def devices(directory: str = "/dev") -> tuple[Device, ...]:
     """Return all nodes below `directory`, by path, without links and without those that every container has anyway."""
     return tuple(sorted(_devices(directory, OWN), key=lambda device: device.path))
+
+
+def asked_devices(asked: Iterable[HostDevice]) -> tuple[tuple[Device, str], ...]:
+    """Return the nodes that a caller named, at their paths in the container, each with its access; of a directory all
+    that are below it. Raises BadRequest for what is no device."""
+    found = []
+    for each in asked:
+        nodes = _asked(each)
+        if not nodes:
+            raise BadRequest(f"device {each.source!r}: no device, and no directory with one in it", field="devices")
+        inside = each.path or each.source
+        found += [(replace(node, path=f"{inside}{node.path[len(each.source) :]}"), each.access) for node in nodes]
+    return tuple(found)
+
+
+def _asked(asked: HostDevice) -> tuple[Device, ...]:
+    try:
+        looked = os.stat(asked.source)
+    except OSError as error:
+        raise BadRequest(f"device {asked.source!r}: {error.strerror}", field="devices") from error
+    if stat.S_ISDIR(looked.st_mode):
+        return tuple(sorted(_devices(asked.source), key=lambda device: device.path))
+    device = _device(asked.source, looked)
+    return (device,) if device else ()
 
 
 def _devices(directory: str, left_out: frozenset[str] = frozenset()) -> Iterator[Device]:

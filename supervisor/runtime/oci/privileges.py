@@ -79,6 +79,14 @@ def device_rules(rights: Rights) -> list[dict[str, object]]:
     return [{"allow": rights.privileged, "access": "rwm"}]
 
 
+def device_grants(asked: tuple[tuple[Device, str], ...]) -> list[dict[str, object]]:
+    """Return the rules for devices that the caller named, each with its access."""
+    return [
+        {"allow": True, "type": device.kind, "major": device.major, "minor": device.minor, "access": access}
+        for device, access in asked
+    ]
+
+
 def device_nodes(devices: tuple[Device, ...]) -> list[dict[str, object]]:
     return [
         {

@@ -10,6 +10,7 @@ from typing import cast
 
 from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
+from supervisor.model.mountflags import ALONE, PROPAGATIONS
 from supervisor.model.rights import NAMES
 from supervisor.model.values import UNCONFINED, Mount, Security, Spec
 from supervisor.runtime.oci import privileges, shape
@@ -30,6 +31,7 @@ MOUNTS = (  # destination, type, source, options
 )
 SHM = "/dev/shm"
 RESTRICTED = ("nosuid", "nodev")
+TMPFS_MODE = 0o1777
 CPU_PERIOD_US = 100_000
 MIN_SHARES = 2  # the kernel's minimum
 DEFAULT_TERM = "xterm"
@@ -51,6 +53,7 @@ class Host:
     selinux: bool = True
     hidden: tuple[str, ...] = ()  # paths besides those that are always hidden
     devices: tuple[Device, ...] = ()  # for a privileged container
+    asked_devices: tuple[tuple[Device, str], ...] = ()  # that the caller named, each with its access
 
 
 @frozen
@@ -78,14 +81,16 @@ def config(
     """Return config.json for a container on a root file system. Raises BadRequest for what no runtime could accept."""
     hostname = spec.hostname or container_id[:12]
     resources: Document = {
-        "devices": privileges.device_rules(spec.rights),
+        "devices": [*privileges.device_rules(spec.rights), *privileges.device_grants(host.asked_devices)],
         **_memory(spec, host),
         **_cpu(spec, host),
         **privileges.pids(spec.rights, lacking=dict(host.lacking).get("pids", "")),
     }
     joins = dict(shared.namespaces)
-    defaults = [_default_mount(*mount, privileged=spec.rights.privileged) for mount in MOUNTS]
-    mounts = defaults + [_bind(mount) for mount in spec.mounts]
+    if spec.limits.shm_bytes and shared.shm:
+        raise BadRequest("limits.shm_bytes: a pod has one /dev/shm for all", field="limits.shm_bytes")
+    defaults = [_default_mount(*mount, spec=spec) for mount in MOUNTS]
+    mounts = defaults + [_mount(mount) for mount in spec.mounts]
     return {
         "ociVersion": "1.0.2",
         "process": _process(spec, hostname, user, host),
@@ -97,7 +102,7 @@ def config(
             "cgroupsPath": cgroups_path,
             "resources": resources,
             "namespaces": _with_paths([{"type": kind} for kind in _namespaces(spec, host)], joins),
-            **({} if "network" in joins or spec.network == "host" else _sysctls(host)),
+            **_sysctls(spec, host, joins),
             **_view(spec, host),
         },
     }
@@ -166,11 +171,14 @@ def adapt_bundle(
     if not spec.tty:
         process.pop("consoleSize", None)
     process.setdefault("oomScoreAdj", host.oom_score_adj)
+    if spec.limits.oom_score_adj is not None:
+        process["oomScoreAdj"] = spec.limits.oom_score_adj
     if spec.security.no_new_privileges is not None:
         process["noNewPrivileges"] = spec.security.no_new_privileges
     process.update(_labels(spec.security, host))
     _ask_process(process, spec, user)
     _ask_rest(result, spec, host)
+    _ask_devices(result, spec, host, dict(shared.namespaces))
     _ask_shared(result, shared)
     return result
 
@@ -186,7 +194,8 @@ def restrict(document: Document, below: str) -> Document:
     must not leave files that give root to a user who runs or opens them."""
     for mount in _objects(document, "mounts"):
         if str(mount.get("source", "")).startswith(below):
-            mount["options"] = list(dict.fromkeys([*strings(mount, "options"), *RESTRICTED]))
+            kept = [word for word in strings(mount, "options") if word.removeprefix("no") not in ("suid", "dev")]
+            mount["options"] = [*dict.fromkeys(kept), *RESTRICTED]
     return document
 
 
@@ -234,11 +243,9 @@ def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
     for mount in mounts:
         if _is_bind(mount) and isinstance(mount.get("source"), str):
             mount["source"] = os.path.join(spec.bundle, str(mount["source"]))
-    document["mounts"] = mounts + [_bind(mount) for mount in spec.mounts]
-    if spec.memory_bytes:
-        _section(linux, "resources").update(_memory(spec, host))
-    if spec.cpu_limit_milli or spec.cpu_request_milli:
-        _section(linux, "resources").update(_cpu(spec, host))
+    document["mounts"] = mounts + [_mount(mount) for mount in spec.mounts]
+    if asked := {**_memory(spec, host), **_cpu(spec, host)}:
+        _section(linux, "resources").update(asked)
     if spec.rights.pids_limit:
         _section(linux, "resources").update(privileges.pids(spec.rights, lacking=dict(host.lacking).get("pids", "")))
     if spec.hostname:
@@ -248,6 +255,18 @@ def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
     of_the_host = [*(["network"] if spec.network == "host" else []), *(["pid"] if spec.pid == "host" else [])]
     if of_the_host:
         linux["namespaces"] = [each for each in _objects(linux, "namespaces") if each.get("type") not in of_the_host]
+
+
+def _ask_devices(document: Document, spec: Spec, host: Host, joins: dict[str, str]) -> None:
+    linux = _section(document, "linux")
+    if host.asked_devices:
+        resources = _section(linux, "resources")
+        grants = privileges.device_grants(host.asked_devices)
+        resources["devices"] = [*_objects(resources, "devices"), *grants]
+        nodes = privileges.device_nodes(tuple(device for device, _ in host.asked_devices))
+        linux["devices"] = [*_objects(linux, "devices"), *nodes]
+    if spec.sysctls:
+        _section(linux, "sysctl").update(_asked_sysctls(spec, joins))
 
 
 def _ask_shared(document: Document, shared: Shared) -> None:
@@ -293,7 +312,7 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
         "capabilities": privileges.capability_sets(spec.rights, user, host.capabilities),
         "rlimits": privileges.rlimits(spec.rights, host.hard_files),
         "noNewPrivileges": _gains_nothing(spec),
-        "oomScoreAdj": host.oom_score_adj,
+        "oomScoreAdj": host.oom_score_adj if spec.limits.oom_score_adj is None else spec.limits.oom_score_adj,
         **_labels(spec.security, host),
     }
 
@@ -329,14 +348,32 @@ def _gains_nothing(spec: Spec) -> bool:
 
 def _view(spec: Spec, host: Host) -> Document:
     """Return which paths of /proc and /sys are hidden or read-only, and which additional devices there are."""
+    asked = tuple(device for device, _ in host.asked_devices)
     if spec.rights.privileged:
-        return {"devices": privileges.device_nodes(host.devices)}
+        return {"devices": privileges.device_nodes(_by_path((*host.devices, *asked)))}
+    devices: Document = {"devices": privileges.device_nodes(_by_path(asked))} if asked else {}
     masked = [*privileges.MASKED_PATHS, *host.hidden]
-    return {"maskedPaths": masked, "readonlyPaths": list(privileges.READONLY_PATHS)}
+    return {**devices, "maskedPaths": masked, "readonlyPaths": list(privileges.READONLY_PATHS)}
 
 
-def _sysctls(host: Host) -> Document:
-    return {"sysctl": dict(host.sysctls)} if host.sysctls else {}
+def _by_path(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Of two at one path the later one counts: a runtime would fail to make the second."""
+    return tuple({device.path: device for device in devices}.values())
+
+
+def _sysctls(spec: Spec, host: Host, joins: dict[str, str]) -> Document:
+    shares_network = "network" in joins or spec.network == "host"
+    found = {**({} if shares_network else dict(host.sysctls)), **_asked_sysctls(spec, joins)}
+    return {"sysctl": found} if found else {}
+
+
+def _asked_sysctls(spec: Spec, joins: dict[str, str]) -> dict[str, str]:
+    """Raises BadRequest for those of a namespace that a container shares: they would change it for others."""
+    for name, _ in spec.sysctls:
+        kind = "network" if name.startswith("net.") else "ipc"
+        if kind in joins:
+            raise BadRequest(f"sysctls {name!r}: its {kind} namespace is its pod's, not its own", field="sysctls")
+    return dict(spec.sysctls)
 
 
 def _namespaces(spec: Spec, host: Host) -> tuple[str, ...]:
@@ -346,35 +383,71 @@ def _namespaces(spec: Spec, host: Host) -> tuple[str, ...]:
 
 
 def _memory(spec: Spec, host: Host) -> Document:
-    if not spec.memory_bytes:
+    limits = spec.limits
+    asked = "memory_bytes" if spec.memory_bytes else "limits.memory_reservation_bytes"
+    if not spec.memory_bytes and not limits.memory_reservation_bytes:
         return {}
     if why := dict(host.lacking).get("memory"):
-        raise BadRequest(f"memory_bytes: {why}; or ask for no limit")
-    swap = {"swap": spec.memory_bytes} if host.swap_limit else {}  # memory and swap together: no swap at all
-    return {"memory": {"limit": spec.memory_bytes, **swap}}
+        raise BadRequest(f"{asked}: {why}; or ask for none")
+    swap = spec.memory_bytes if limits.memory_swap_bytes is None else limits.memory_swap_bytes
+    if swap != spec.memory_bytes and not host.swap_limit:
+        raise BadRequest(
+            "limits.memory_swap_bytes: this machine's kernel counts no swap; boot with swapaccount=1, or ask for none",
+            field="limits.memory_swap_bytes",
+        )
+    limit = {"limit": spec.memory_bytes} if spec.memory_bytes else {}
+    with_swap = {"swap": swap} if spec.memory_bytes and host.swap_limit else {}  # memory and swap together
+    reserved = {"reservation": limits.memory_reservation_bytes} if limits.memory_reservation_bytes else {}
+    return {"memory": {**limit, **with_swap, **reserved}}
 
 
 def _cpu(spec: Spec, host: Host) -> Document:
+    limits, shares = spec.limits, _shares(spec)
     asked = "cpu_limit_milli" if spec.cpu_limit_milli else "cpu_request_milli" if spec.cpu_request_milli else ""
+    asked = asked or ("limits.cpu_shares" if shares else "")
     if asked and (why := dict(host.lacking).get("cpu")):
         raise BadRequest(f"{asked}: {why}; or ask for none")
     limit = {"quota": spec.cpu_limit_milli * CPU_PERIOD_US // 1000, "period": CPU_PERIOD_US}
-    shares = {"shares": max(MIN_SHARES, spec.cpu_request_milli * 1024 // 1000)}  # 1024 for a whole CPU, as in CRI
-    cpu = {**(limit if spec.cpu_limit_milli else {}), **(shares if spec.cpu_request_milli else {})}
+    cpu = {
+        **(limit if spec.cpu_limit_milli else {}),
+        **({"shares": shares} if shares else {}),
+        **({"cpus": limits.cpuset_cpus} if limits.cpuset_cpus else {}),
+        **({"mems": limits.cpuset_mems} if limits.cpuset_mems else {}),
+    }
     return {"cpu": cpu} if cpu else {}
 
 
-def _default_mount(destination: str, kind: str, source: str, options: str, *, privileged: bool) -> Document:
+def _shares(spec: Spec) -> int:
+    """Return 0 if none were asked for: 1024 for a whole CPU, as in CRI, unless they were given as such."""
+    if spec.limits.cpu_shares or not spec.cpu_request_milli:
+        return spec.limits.cpu_shares
+    return max(MIN_SHARES, spec.cpu_request_milli * 1024 // 1000)
+
+
+def _default_mount(destination: str, kind: str, source: str, options: str, *, spec: Spec) -> Document:
     """A privileged container can write where others only read."""
-    words = [word for word in options.split() if not (privileged and word == "ro")]
+    words = [word for word in options.split() if not (spec.rights.privileged and word == "ro")]
+    if destination == SHM and spec.limits.shm_bytes:
+        words = [*(word for word in words if not word.startswith("size=")), f"size={spec.limits.shm_bytes}"]
     return {"destination": destination, "type": kind, "source": source, "options": words}
 
 
-def _bind(mount: Mount) -> Document:
+def _mount(mount: Mount) -> Document:
+    destination, access = _absolute(mount.destination, "mount destination"), "ro" if mount.read_only else "rw"
+    if mount.tmpfs:
+        size = [f"size={mount.size_bytes}"] if mount.size_bytes else []
+        options = [*_safe(mount.options), access, f"mode={TMPFS_MODE if mount.mode is None else mount.mode:o}", *size]
+        return {"destination": destination, "type": "tmpfs", "source": "tmpfs", "options": options}
     source = _absolute(mount.source, "mount source")
-    destination = _absolute(mount.destination, "mount destination")
-    options = ["rbind", "rprivate", "ro" if mount.read_only else "rw"]
+    kind = [] if ALONE in mount.options else ["rbind"]
+    spread = [] if {*PROPAGATIONS} & {*mount.options} else ["rprivate"]
+    options = [*kind, *spread, access, *mount.options]
     return {"destination": destination, "type": "bind", "source": source, "options": options}
+
+
+def _safe(options: tuple[str, ...]) -> list[str]:
+    """Return the options of a tmpfs: noexec, nosuid and nodev, unless the opposite was asked for."""
+    return [*(f"no{flag}" for flag in ("exec", "suid", "dev") if flag not in options), *options]
 
 
 def _is_bind(mount: Document) -> bool:

@@ -1,7 +1,7 @@
 """supervisor/cli/parse.py: words of the command line into values."""
 
-import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -99,16 +99,19 @@ def test_a_pair_keeps_further_equal_signs_in_its_value() -> None:
         parse.pair("k", "label")
 
 
-def test_a_mount_has_an_absolute_source_and_may_be_read_only() -> None:
-    assert parse.mount("/a:/b") == ("/a", "/b", False)
-    assert parse.mount("/a:/b:ro") == ("/a", "/b", True)
-    assert parse.mount("x:/b:rw") == (os.path.abspath("x"), "/b", False)
+def test_a_file_of_lines_has_comments_and_empty_lines(tmp_path: Path) -> None:
+    file = tmp_path / "env"
+    file.write_text("\ufeff# for the web\n\nA=1\n  B= two \nC\n#D=4\n")
+    assert parse.lines_of("--env-file", [str(file)]) == ("A=1", "B= two ", "C")
+    assert parse.environment((*parse.lines_of("--env-file", [str(file)]), "A=2"), {"C": "c"})[-2:] == ("C=c", "A=2")
 
 
-@pytest.mark.parametrize("text", ["", "/a", "/a:b", "/a:/b:rx", ":/b", "/a:", "/a:/b:ro:z"])
-def test_what_is_no_mount_is_refused(text: str) -> None:
-    with pytest.raises(BadRequest, match="mount"):
-        parse.mount(text)
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"A=" + b"x" * parse.MOST_FILE])
+def test_a_file_that_has_no_lines_is_refused_by_its_name(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "env").write_bytes(content)
+    with pytest.raises(BadRequest, match=f"--env-file {tmp_path}/env: "):
+        parse.lines_of("--env-file", [f"{tmp_path}/env"])
 
 
 @pytest.mark.parametrize(("text", "milli"), [("1", 1000), ("1.5", 1500), ("0.25", 250), ("0.001", 1), ("2.5000", 2500)])

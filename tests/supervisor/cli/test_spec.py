@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from supervisor.cli.mountwords import MountWords
 from supervisor.cli.spec import RunOptions, container_spec
 from supervisor.model.errors import BadRequest
 
@@ -91,7 +92,7 @@ def test_every_option_reaches_the_daemon() -> None:
         label=("l=1",),
         hostname="h",
         read_only=True,
-        volume=("/a:/b:ro",),
+        mounts=MountWords(volume=("/a:/b:ro",)),
         namespace="ns",
     )
     spec = container_spec(options, {"B": "2"})

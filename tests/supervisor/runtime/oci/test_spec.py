@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from supervisor.model.errors import BadRequest
+from supervisor.model.limits import Limits
 from supervisor.model.rights import DEFAULT
 from supervisor.model.values import Mount, Security, Spec
+from supervisor.runtime.oci.privileges import Device
 from supervisor.runtime.oci.spec import (
     Document,
     Host,
@@ -17,6 +19,7 @@ from supervisor.runtime.oci.spec import (
     config,
     has_own_pids,
     parse_bundle,
+    restrict,
     rootfs_of,
 )
 from supervisor.runtime.oci.users import Ids
@@ -132,6 +135,88 @@ def test_mounts_come_after_the_default_ones() -> None:
         "source": "/data",
         "options": ["rbind", "rprivate", "ro"],
     }
+
+
+def test_a_tmpfs_lets_nothing_be_executed_unless_it_is_asked_for() -> None:
+    plain = Mount("", "/t", tmpfs=True)
+    asked = Spec("c", ("a",), mounts=(plain, Mount("", "/u", tmpfs=True, mode=0, size_bytes=9, options=("exec",))))
+    one, other = made(asked)["mounts"][-2:]
+    assert one == {
+        "destination": "/t",
+        "type": "tmpfs",
+        "source": "tmpfs",
+        "options": ["noexec", "nosuid", "nodev", "rw", "mode=1777"],
+    }
+    assert other["options"] == ["nosuid", "nodev", "exec", "rw", "mode=0", "size=9"]
+
+
+def test_a_bind_mount_has_the_options_that_were_asked_for() -> None:
+    asked = Spec("c", ("a",), mounts=(Mount("/s", "/t", options=("bind", "rslave", "noexec")),))
+    assert made(asked)["mounts"][-1]["options"] == ["rw", "bind", "rslave", "noexec"]
+
+
+def test_a_mount_below_the_volumes_of_a_pod_gives_no_rights_whatever_its_options() -> None:
+    asked = Spec("c", ("a",), mounts=(Mount("/v/x", "/t", options=("nosuid", "suid", "dev", "noexec")),))
+    options = restrict(made(asked), "/v/")["mounts"][-1]["options"]  # type: ignore[index]
+    assert options == ["rbind", "rprivate", "rw", "noexec", "nosuid", "nodev"]
+
+
+LIMITS = Limits(
+    memory_reservation_bytes=5, memory_swap_bytes=90, cpu_shares=7, cpuset_cpus="0", cpuset_mems="1", oom_score_adj=-3,
+    shm_bytes=4096,
+)  # fmt: skip
+
+
+def test_limits_are_the_cgroups_and_of_its_shared_memory() -> None:
+    wanted = Spec("c", ("a",), memory_bytes=80, cpu_request_milli=500, limits=LIMITS)
+    document = made(wanted, host=Host(swap_limit=True))
+    resources = document["linux"]["resources"]
+    assert resources["memory"] == {"limit": 80, "swap": 90, "reservation": 5}
+    assert resources["cpu"] == {"shares": 7, "cpus": "0", "mems": "1"}
+    assert document["process"]["oomScoreAdj"] == -3
+    (shm,) = [mount for mount in document["mounts"] if mount["destination"] == "/dev/shm"]
+    assert shm["options"] == ["nosuid", "noexec", "nodev", "mode=1777", "size=4096"]
+
+
+def test_swap_is_refused_where_it_is_not_counted_and_shared_memory_of_ones_own_in_a_pod() -> None:
+    with pytest.raises(BadRequest, match="counts no swap"):
+        made(Spec("c", ("a",), memory_bytes=80, limits=LIMITS), host=Host(swap_limit=False))
+    with pytest.raises(BadRequest, match=r"limits\.shm_bytes: a pod has one /dev/shm for all"):
+        made(Spec("c", ("a",), limits=Limits(shm_bytes=1)), shared=Shared(shm="/shm"))
+
+
+FUSE = Device("/dev/fuse", "c", 10, 229, 0o666, 0, 0)
+
+
+def test_a_device_that_was_asked_for_is_there_and_allowed_and_no_other() -> None:
+    linux = made(host=Host(asked_devices=((FUSE, "rw"),)))["linux"]
+    allowed = {"allow": True, "type": "c", "major": 10, "minor": 229, "access": "rw"}
+    assert linux["resources"]["devices"] == [{"allow": False, "access": "rwm"}, allowed]
+    assert [each["path"] for each in linux["devices"]] == ["/dev/fuse"]
+    assert "devices" not in made()["linux"]
+
+
+def test_kernel_parameters_are_of_namespaces_of_its_own() -> None:
+    wanted = Spec("c", ("a",), sysctls=(("net.core.somaxconn", "5"),))
+    assert made(wanted, host=Host(sysctls=(("net.a", "1"),)))["linux"]["sysctl"] == {
+        "net.a": "1",
+        "net.core.somaxconn": "5",
+    }
+    with pytest.raises(BadRequest, match="its network namespace is its pod's"):
+        made(wanted, shared=Shared((("network", "/n"),)))
+    with pytest.raises(BadRequest, match="its ipc namespace is its pod's"):
+        made(Spec("c", ("a",), sysctls=(("kernel.sem", "5"),)), shared=Shared((("ipc", "/n"),)))
+
+
+def test_a_bundle_gets_them_besides_its_own() -> None:
+    wanted = Spec("c", bundle="/b", limits=LIMITS, memory_bytes=80, sysctls=(("net.core.somaxconn", "5"),))
+    document = adapted(wanted, host=Host(swap_limit=True, asked_devices=((FUSE, "r"),)))
+    linux = document["linux"]
+    assert linux["sysctl"]["net.core.somaxconn"] == "5"
+    assert linux["resources"]["devices"][-1]["minor"] == 229
+    assert linux["devices"][-1]["path"] == "/dev/fuse"
+    assert linux["resources"]["cpu"]["cpus"] == "0"
+    assert document["process"]["oomScoreAdj"] == -3
 
 
 def test_open_files_never_exceed_the_daemons_own_limit() -> None:

@@ -1,0 +1,76 @@
+"""What is mounted in a container: message to fact, checked, and back. Pure."""
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from shim.patterns import LatePattern
+from supervisor.api.limits import bytes_of
+from supervisor.api.rights import group_of
+from supervisor.api.values import absolute, bad, matching
+from supervisor.model.errors import BadRequest
+from supervisor.model.mountflags import ALONE, FLAGS, PROPAGATIONS
+from supervisor.model.values import Mount
+
+MOST_MODE = 0o7777
+_NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
+
+
+def mount_of(field: str, mount: pb.Mount) -> Mount:
+    """Return the checked mount; `field`: its place in the request. Raises BadRequest."""
+    if mount.tmpfs:
+        return _tmpfs(field, mount)
+    for name in ("size_bytes", "mode"):
+        if mount.HasField(name) if name == "mode" else mount.size_bytes:
+            raise BadRequest(f"{field}.{name}: only a tmpfs has one", field=f"{field}.{name}")
+    options = _options(field, mount, (*FLAGS, *PROPAGATIONS, ALONE))
+    if mount.empty_dir:
+        matching(f"{field}.empty_dir", mount.empty_dir, _NAME, _NAME.pattern)
+        destination = absolute(f"{field}.destination", mount.destination)
+        group = group_of(f"{field}.group", mount.group) if mount.HasField("group") else None
+        return Mount("", destination, mount.read_only, mount.empty_dir, group, options=options)
+    if not mount.source.startswith("/"):
+        raise bad(f"{field}.source", mount.source, "an absolute path")
+    return Mount(mount.source, _destination(field, mount), mount.read_only, options=options)
+
+
+def mount_message(mount: Mount) -> pb.Mount:
+    """Return the message of a mount, as `mount_of` reads it."""
+    return pb.Mount(
+        source=mount.source,
+        destination=mount.destination,
+        read_only=mount.read_only,
+        empty_dir=mount.empty_dir,
+        group=mount.group,
+        tmpfs=mount.tmpfs,
+        size_bytes=mount.size_bytes,
+        mode=mount.mode,
+        options=mount.options,
+    )
+
+
+def _tmpfs(field: str, mount: pb.Mount) -> Mount:
+    for name, value in (("source", mount.source), ("empty_dir", mount.empty_dir), ("group", mount.HasField("group"))):
+        if value:
+            raise BadRequest(f"{field}.{name}: a tmpfs has none", field=f"{field}.{name}")
+    if mount.HasField("mode") and mount.mode > MOST_MODE:
+        raise bad(f"{field}.mode", f"{mount.mode:o}", f"permissions in octal, 0 to {MOST_MODE:o}")
+    return Mount(
+        "",
+        _destination(field, mount),
+        mount.read_only,
+        tmpfs=True,
+        size_bytes=bytes_of(f"{field}.size_bytes", mount.size_bytes),
+        mode=mount.mode if mount.HasField("mode") else None,
+        options=_options(field, mount, FLAGS),
+    )
+
+
+def _destination(field: str, mount: pb.Mount) -> str:
+    if not mount.destination.startswith("/"):
+        raise bad(f"{field}.destination", mount.destination, "an absolute path")
+    return mount.destination
+
+
+def _options(field: str, mount: pb.Mount, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    for each in mount.options:
+        if each not in allowed:
+            raise bad(f"{field}.options", each, ", ".join(allowed))
+    return tuple(dict.fromkeys(mount.options))

@@ -1,0 +1,180 @@
+"""Converts -v, --mount and --tmpfs, in docker's words, to the mounts of a request."""
+
+import os
+from collections.abc import Iterable
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
+from supervisor.cli import parse
+from supervisor.model.errors import BadRequest
+from supervisor.model.mountflags import ALONE, FLAGS, PROPAGATIONS
+
+RELABEL = "exitd changes no SELinux labels: leave it out, and give the files the label that the container may use"
+NO_VOLUMES = "exitd has no volumes of its own: write ./{0} for the directory {0} here, or an absolute path"
+KEYS = {  # of --mount, each with the names that docker and podman know it by
+    "type": ("type",),
+    "source": ("source", "src"),
+    "destination": ("destination", "dst", "target"),
+    "readonly": ("readonly", "ro"),
+    "propagation": ("bind-propagation",),
+    "nonrecursive": ("bind-nonrecursive",),
+    "size": ("tmpfs-size",),
+    "mode": ("tmpfs-mode",),
+}
+_KEY = {name: key for key, names in KEYS.items() for name in names}
+TRUE, FALSE = ("", "true", "1"), ("false", "0")
+
+
+@frozen
+class MountWords:
+    """The options about mounts, literally."""
+
+    volume: tuple[str, ...] = ()
+    mount: tuple[str, ...] = ()
+    tmpfs: tuple[str, ...] = ()
+
+
+def mounts(words: MountWords) -> list[pb.Mount]:
+    """Return them in the order -v, --mount, --tmpfs. Raises BadRequest, which names the word."""
+    found = [
+        *(volume(word) for word in words.volume),
+        *(_mount(word) for word in words.mount),
+        *(_tmpfs(word) for word in words.tmpfs),
+    ]
+    at = [os.path.normpath(each.destination) for each in found]
+    if twice := next((path for path in at if at.count(path) > 1), ""):
+        raise BadRequest(f"{twice}: something is to be mounted there twice; leave one of them out")
+    return found
+
+
+def volume(word: str) -> pb.Mount:
+    """Return the bind mount of `SRC:DST[:OPTION,...]`; a relative SRC begins here. Raises BadRequest."""
+    source, *rest = word.split(":")
+    if len(rest) not in (1, 2) or not source or not all(rest):
+        raise BadRequest(f"mount {word!r} is not of the form SRC:DST or SRC:DST:ro")
+    options = rest[1].split(",") if len(rest) == 2 else []
+    read_only, kept = "ro" in options, [each for each in options if each not in ("ro", "rw")]
+    if {"z", "Z"} & {*kept}:
+        raise BadRequest(f"mount {word!r}: {RELABEL}")
+    if wrong := [each for each in kept if each not in (*FLAGS, *PROPAGATIONS, ALONE, "rbind")]:
+        raise BadRequest(f"mount {word!r}: {wrong[0]!r} is none of ro, rw, {', '.join((*FLAGS, *PROPAGATIONS))}")
+    return pb.Mount(
+        source=_source(source, f"mount {word!r}"),
+        destination=_destination(rest[0], f"mount {word!r}"),
+        read_only=read_only,
+        options=[each for each in kept if each != "rbind"],
+    )
+
+
+def bind_word(mount: pb.Mount) -> str:
+    """Return a bind mount as `docker inspect` shows it."""
+    options = ("ro" if mount.read_only else "rw", *mount.options)
+    return f"{mount.source or mount.empty_dir}:{mount.destination}:{','.join(options)}"
+
+
+def tmpfs_options(mount: pb.Mount) -> str:
+    """Return the options of a tmpfs as `docker inspect` shows them."""
+    size = (f"size={mount.size_bytes}",) if mount.size_bytes else ()
+    mode = (f"mode={mount.mode:o}",) if mount.HasField("mode") else ()
+    return ",".join(("ro" if mount.read_only else "rw", *mount.options, *size, *mode))
+
+
+def _mount(word: str) -> pb.Mount:
+    what = f"--mount {word}"
+    given: dict[str, str] = {}
+    for part in word.split(","):
+        name, _, value = part.partition("=")
+        key = _KEY.get(name.strip())
+        if key is None:
+            raise BadRequest(f"{what}: {name!r} is none of {', '.join(sorted(_KEY))}")
+        given[key] = value
+    kind = given.pop("type", "volume")
+    if "destination" not in given:
+        raise BadRequest(f"{what}: where? Add dst=/PATH")
+    read_only = _truth(given.pop("readonly", "false"), what)
+    destination = _destination(given.pop("destination"), what)
+    if kind == "tmpfs":
+        return _of_tmpfs(given, what, destination, read_only=read_only)
+    if kind == "volume":
+        raise BadRequest(f"{what}: exitd has no volumes of its own; write type=bind,src=/PATH,dst=/PATH or type=tmpfs")
+    if kind != "bind":
+        raise BadRequest(f"{what}: type {kind!r}: write type=bind or type=tmpfs")
+    if "source" not in given:
+        raise BadRequest(f"{what}: of which directory or file? Add src=/PATH")
+    source, spread = given.pop("source"), given.pop("propagation", "")
+    if spread and spread not in PROPAGATIONS:
+        raise BadRequest(f"{what}: bind-propagation {spread!r} is none of {', '.join(PROPAGATIONS)}")
+    alone = _truth(given.pop("nonrecursive", "false"), what)
+    _refuse_rest(given, what, kind)
+    options = [*([ALONE] if alone else []), *([spread] if spread else [])]
+    return pb.Mount(source=os.path.abspath(source), destination=destination, read_only=read_only, options=options)
+
+
+def _of_tmpfs(given: dict[str, str], what: str, destination: str, *, read_only: bool) -> pb.Mount:
+    size, mode = given.pop("size", ""), given.pop("mode", "")
+    _refuse_rest(given, what, "tmpfs")
+    return pb.Mount(
+        tmpfs=True,
+        destination=destination,
+        read_only=read_only,
+        size_bytes=_size(size, what),
+        mode=_mode(mode, what) if mode else None,
+    )
+
+
+def _refuse_rest(given: Iterable[str], what: str, kind: str) -> None:
+    for key in given:
+        raise BadRequest(f"{what}: a mount of type {kind} has no {KEYS[key][0]}")
+
+
+def _tmpfs(word: str) -> pb.Mount:
+    """`DST[:OPTION,...]`: flags of mount(8), size=SIZE, mode=OCTAL."""
+    what = f"--tmpfs {word}"
+    path, _, options = word.partition(":")
+    made = pb.Mount(tmpfs=True, destination=_destination(path, what))
+    for option in filter(None, options.split(",")):
+        name, _, value = option.partition("=")
+        if name == "size":
+            made.size_bytes = _size(value, what)
+        elif name == "mode":
+            made.mode = _mode(value, what)
+        elif option in ("ro", "rw"):
+            made.read_only = option == "ro"
+        elif option in FLAGS:
+            made.options.append(option)
+        else:
+            raise BadRequest(f"{what}: {option!r} is none of size=SIZE, mode=OCTAL, ro, rw, {', '.join(FLAGS)}")
+    return made
+
+
+def _source(text: str, what: str) -> str:
+    """Docker takes a plain word for the name of a volume: to take it for a directory would mislead."""
+    if "/" not in text and text not in (".", ".."):
+        raise BadRequest(f"{what}: {NO_VOLUMES.format(text)}")
+    return os.path.abspath(text)
+
+
+def _destination(text: str, what: str) -> str:
+    if not text.startswith("/"):
+        raise BadRequest(f"{what}: the destination must be an absolute path")
+    return text
+
+
+def _size(text: str, what: str) -> int:
+    try:
+        return parse.size_bytes(text) if text else 0
+    except BadRequest as error:
+        raise BadRequest(f"{what}: {error}") from error
+
+
+def _mode(text: str, what: str) -> int:
+    try:
+        return int(text, 8)
+    except ValueError:
+        raise BadRequest(f"{what}: {text!r} is no mode: write it in octal, as in 1777") from None
+
+
+def _truth(text: str, what: str) -> bool:
+    if text not in (*TRUE, *FALSE):
+        raise BadRequest(f"{what}: {text!r} is neither true nor false")
+    return text in TRUE

@@ -1,0 +1,27 @@
+"""Facts about what a container may use of the machine, beside its rights."""
+
+from shim.frozen import frozen
+
+NO_SWAP_LIMIT = -1
+
+
+@frozen
+class Limits:
+    """Limits and weights for cgroup and memory. Empty ones: no limit, or what the bundle says."""
+
+    memory_reservation_bytes: int = 0
+    memory_swap_bytes: int | None = None  # memory and swap together, or NO_SWAP_LIMIT; None: no swap
+    cpu_shares: int = 0  # 1024 is the kernel's default
+    cpuset_cpus: str = ""  # lists as in cpuset(7): 0-3,7
+    cpuset_mems: str = ""
+    oom_score_adj: int | None = None
+    shm_bytes: int = 0  # of its own /dev/shm
+
+
+@frozen
+class HostDevice:
+    """A device node of the machine, or a directory of them, that a container gets."""
+
+    source: str
+    path: str = ""  # in the container; empty: as source
+    access: str = "rwm"

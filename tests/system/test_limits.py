@@ -1,0 +1,92 @@
+"""Limits, devices, kernel parameters and mounts of ordinary use, as a container's own processes see them, under runc
+and under crun."""
+
+import json
+import pathlib
+
+import pytest
+
+from tests.system.exitctl import Cli
+from tests.system.runtimes import program
+from tests.system.test_rights import said
+
+BY_RUNTIME = pytest.mark.parametrize("runtime", ["runc", "crun"])
+
+
+@BY_RUNTIME
+def test_a_tmpfs_has_its_size_and_mode_and_executes_nothing_unless_it_may(
+    cli: Cli, tmp_path: pathlib.Path, runtime: str
+) -> None:
+    """At places that its image does not have: runc 1.1 gives a tmpfs the mode of the directory that it hides."""
+    options = ("--tmpfs", "/a:size=64k,mode=700", "--mount", "type=tmpfs,dst=/b,tmpfs-size=1m", "--tmpfs", "/c:exec")
+    look = (
+        "stat -c %a /a /b; for at in /a /b /c; do cp /bin/true $at && $at/true && echo $at executes; done;"
+        "head -c 200k /dev/zero 2>/dev/null >/a/x; wc -c </a/x; df -k --output=size /b | tail -n 1"
+    )
+    result = cli.run("--rm", "--runtime", program(runtime, tmp_path), *options, "sh", "-c", look)
+    lines = [line.strip() for line in result.out.splitlines()]
+    assert lines[:3] == ["700", "1777", "/c executes"]
+    assert int(lines[3]) < 65_536
+    assert lines[4] == "1024"
+    assert result.err.count("Permission denied") == 2, result
+
+
+@BY_RUNTIME
+def test_a_device_is_there_under_its_name_and_only_as_it_was_allowed(
+    cli: Cli, tmp_path: pathlib.Path, runtime: str
+) -> None:
+    options = ("--device", "/dev/loop-control:/dev/nought", "--device", "/dev/fuse:/dev/words:r")
+    look = "stat -c '%F %t:%T' /dev/nought; true </dev/words && echo read; true >>/dev/words || echo not written"
+    result = cli.run("--rm", "--runtime", program(runtime, tmp_path), *options, "sh", "-c", look)
+    assert result.out.splitlines() == ["character special file a:ed", "read", "not written"], result
+
+
+def test_what_is_no_device_is_refused_by_its_name_and_leaves_nothing(cli: Cli, tmp_path: pathlib.Path) -> None:
+    for source, words in (
+        ("/dev/nowhere", "No such file or directory"),
+        (str(tmp_path), "no device, and no directory"),
+    ):
+        result = cli.run("--name", "x", "--device", source, "true")
+        assert (result.code, f"device {source!r}: {words}" in result.err) == (125, True), result
+    assert cli.ok("ps", "-aq") == ""
+
+
+@BY_RUNTIME
+def test_kernel_parameters_and_shared_memory_are_its_own(cli: Cli, tmp_path: pathlib.Path, runtime: str) -> None:
+    options = ("--sysctl", "net.core.somaxconn=77", "--sysctl", "kernel.msgmax=9000", "--shm-size", "1m")
+    look = "cat /proc/sys/net/core/somaxconn /proc/sys/kernel/msgmax; df -k --output=size /dev/shm | tail -n 1"
+    assert said(cli, tmp_path, runtime, look, *options) == ["77", "9000", "1024"]
+    with open("/proc/sys/net/core/somaxconn", encoding="ascii") as file:
+        assert file.read() != "77\n"
+
+
+def test_a_kernel_parameter_of_the_whole_machine_is_refused(cli: Cli) -> None:
+    result = cli.run("--sysctl", "kernel.panic=1", "true")
+    assert (result.code, "sysctls 'kernel.panic'" in result.err) == (125, True), result
+
+
+@BY_RUNTIME
+def test_weights_and_processors_are_those_that_were_asked_for(cli: Cli, tmp_path: pathlib.Path, runtime: str) -> None:
+    options = ("--cpuset-cpus", "0", "--oom-score-adj", "321", "-c", "512", "--cpu-quota", "50000", "-m", "64m")
+    look = "grep ^Cpus_allowed_list /proc/self/status; cat /proc/self/oom_score_adj"
+    assert said(cli, tmp_path, runtime, look, *options, "--memory-reservation", "32m") == [
+        "Cpus_allowed_list: 0",
+        "321",
+    ]
+
+
+def test_the_limits_are_in_its_cgroup(cli: Cli, tmp_path: pathlib.Path) -> None:
+    look = (
+        "cat /sys/fs/cgroup/cpu,cpuacct/cpu.shares /sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/cpu.weight 2>/dev/null"
+    )
+    (weight,) = {*said(cli, tmp_path, "runc", f"{look}; true", "--cpu-shares", "512")}
+    assert weight in ("512", "20")  # of v1; of v2, by runc's conversion
+
+
+def test_variables_and_labels_come_from_files(cli: Cli, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "env").write_text("# of the web\nA=1\nB=two words\n")
+    (tmp_path / "labels").write_text("a=b\nc\n")
+    files = ("--env-file", str(tmp_path / "env"), "--label-file", str(tmp_path / "labels"))
+    result = cli.run("--name", "x", *files, "-e", "A=2", "-h", "box", "sh", "-c", "echo $A-$B-$(hostname)")
+    assert (result.code, result.out) == (0, "2-two words-box\n"), result
+    assert json.loads(cli.ok("inspect", "--format", "{{json .Config.Labels}}", "x")) == {"a": "b", "c": ""}
