@@ -152,6 +152,8 @@ def test_an_event_of_containerds_has_the_ledgers_number_and_comes_once() -> None
     assert wrong(told([TRUTH], [ROW], task_exits=unsure)) == {"invented": 1}
     assert told([TRUTH], [ROW], task_exits=unsure, deaths=died("relay"), spans=SPAN).good
     assert wrong(told([TRUTH], [ROW], task_exits=[replace(TASK_EXIT, number=8)])) == {"invented": 1}
+    assert told([TRUTH], [ROW], task_exits=[TASK_EXIT, replace(TASK_EXIT, pid=0, number=255)]).good  # was never made
+    assert wrong(told([TRUTH], [ROW], task_exits=[replace(TASK_EXIT, pid=0, number=8)])) == {"invented": 1}
     assert wrong(told([TRUTH], [ROW], task_exits=[TASK_EXIT, TASK_EXIT])) == {"twice": 1}
     assert told([TRUTH], [ROW], task_exits=[TASK_EXIT, replace(TASK_EXIT, pid=41)]).good
 

@@ -313,13 +313,14 @@ def _misheard(seen: Seen) -> list[str]:
 
 
 def _wrong_task_exits(seen: Seen) -> list[str]:
-    """containerd publishes the ledger's number, or 255 where it had lost the relay."""
+    """containerd publishes the ledger's number, or 255 where it had lost the relay. Of a task that was never made it
+    cleans up behind the relay too, and publishes 255 for process 0: that is no end."""
     said = _numbers(seen)
     return [
         f"{each}, the ledger {said[each.life, each.is_exec]}"
         for each in seen.task_exits
         if each.number not in said[each.life, each.is_exec]
-        and not (each.number == UNKNOWN_NUMBER and _lost_its_relay(seen, each.life))
+        and not (each.number == UNKNOWN_NUMBER and (each.pid == 0 or _lost_its_relay(seen, each.life)))
     ]
 
 
