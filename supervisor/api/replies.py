@@ -9,6 +9,7 @@ from supervisor.api.checks import check_message, health_message
 from supervisor.api.limits import devices_message, limits_message
 from supervisor.api.logspecs import log_message
 from supervisor.api.mounts import mount_message
+from supervisor.api.resolver import resolver_message
 from supervisor.api.rights import rights_message
 from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
@@ -82,6 +83,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         limits=limits_message(spec.limits),
         devices=devices_message(spec.devices),
         sysctls=dict(spec.sysctls),
+        resolver=resolver_message(spec.resolver),
     )
 
 

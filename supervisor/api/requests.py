@@ -12,6 +12,7 @@ from supervisor.api.checks import check_of
 from supervisor.api.limits import devices_of, limits_of, sysctls_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.mounts import mount_of
+from supervisor.api.resolver import resolver_of
 from supervisor.api.rights import MOST_PIDS, rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
@@ -80,6 +81,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         limits=limits_of(message.limits, message.memory_bytes, of_bundle=bool(message.bundle)),
         devices=devices_of(message.devices),
         sysctls=sysctls_of(message.sysctls, network=message.network),
+        resolver=resolver_of(message.resolver, of_bundle=bool(message.bundle)),
     )
 
 

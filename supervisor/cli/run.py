@@ -72,6 +72,10 @@ LISTS = {
     ),
     "tmpfs": ("DST[:OPTION,...]", "An empty file system in memory; options: size=, mode=, ro, flags of mount(8)."),
     "device": ("SRC[:DST][:rwm]", "A device of this machine, or a directory of them."),
+    "add_host": ("NAME:ADDRESS", "A line of its /etc/hosts."),
+    "dns": ("ADDRESS", "A name server, in place of those of this machine."),
+    "dns_search": ("DOMAIN", "A domain in which names are looked up."),
+    "dns_option": ("OPTION", "An option of resolv.conf(5)."),
     "sysctl": ("NAME=VALUE", "Kernel parameter of its own namespaces, as in net.core.somaxconn=1024."),
     "log_opt": ("K=V", "max-size=SIZE, max-file=N, path=FILE or max-buffer-size=SIZE."),
     "security_opt": (
@@ -103,6 +107,7 @@ def container_options(function: Command) -> Command:
         click.option("--cpu-quota", type=int, metavar="US", help="CPU time in each period; --cpus is simpler."),
         click.option("--cpu-period", type=int, metavar="US", help="The period of --cpu-quota; default 100000."),
         click.option("--oom-score-adj", type=int, metavar="N", help="How soon it is killed when memory is short."),
+        click.option("--no-hosts", is_flag=True, help="Its /etc/hosts, hostname and resolv.conf are its image's."),
         click.option("--read-only", is_flag=True, help="Make its root file system read-only."),
         click.option(
             "--stop-timeout", type=click.IntRange(min=0), metavar="S", help="Grace period of stop; default 10."

@@ -194,6 +194,7 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
     from supervisor.cli.limitwords import device_word
     from supervisor.cli.logwords import log_options
     from supervisor.cli.mountwords import bind_word, tmpfs_options
+    from supervisor.cli.namewords import host_word
     from supervisor.cli.rightswords import ulimit_words
     from supervisor.cli.securitywords import security_options
 
@@ -216,6 +217,10 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "ShmSize": spec.limits.shm_bytes or DEFAULT_SHM,
         "Devices": [device_word(device) for device in spec.devices],
         "Sysctls": dict(spec.sysctls),
+        "Dns": list(spec.resolver.servers),
+        "DnsSearch": list(spec.resolver.searches),
+        "DnsOptions": list(spec.resolver.options),
+        "ExtraHosts": [host_word(entry) for entry in spec.resolver.hosts],
         "PidMode": {"host": "host", "pod": f"container:{spec.sandbox}"}.get(spec.pid, ""),
         "NanoCpus": spec.cpu_limit_milli * 1_000_000,
         "PidsLimit": spec.rights.pids_limit,

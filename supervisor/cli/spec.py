@@ -12,6 +12,7 @@ from supervisor.cli.checks import CheckWords, check_spec
 from supervisor.cli.limitwords import LimitWords, cpu_limit_milli, devices, limits_spec
 from supervisor.cli.logwords import log_spec
 from supervisor.cli.mountwords import MountWords, mounts
+from supervisor.cli.namewords import NameWords, resolver_spec
 from supervisor.cli.rightswords import RightsWords, rights_spec
 from supervisor.cli.securitywords import security_spec
 from supervisor.images import reference
@@ -71,19 +72,21 @@ class RunOptions:
     rights: RightsWords = field(default_factory=RightsWords)
     limits: LimitWords = field(default_factory=LimitWords)
     mounts: MountWords = field(default_factory=MountWords)
+    names: NameWords = field(default_factory=NameWords)
 
 
 def run_options(words: dict[str, Any]) -> RunOptions:
     """Put each option, as click names it, into the part that it is about."""
-    check, rights, limits, mounted = (_taken(words, part) for part in (CheckWords, RightsWords, LimitWords, MountWords))
-    rest = {name: value for name, value in words.items() if name not in {*check, *rights, *limits, *mounted}}
-    return RunOptions(
-        **rest,
-        check=CheckWords(**check),
-        rights=RightsWords(**rights),
-        limits=LimitWords(**limits),
-        mounts=MountWords(**mounted),
-    )
+    parts: dict[str, type[Any]] = {
+        "check": CheckWords,
+        "rights": RightsWords,
+        "limits": LimitWords,
+        "mounts": MountWords,
+        "names": NameWords,
+    }
+    taken = {name: _taken(words, part) for name, part in parts.items()}
+    rest = {name: value for name, value in words.items() if not any(name in each for each in taken.values())}
+    return RunOptions(**rest, **{name: part(**taken[name]) for name, part in parts.items()})
 
 
 def _taken(words: dict[str, Any], part: type[Any]) -> dict[str, Any]:
@@ -131,6 +134,7 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         limits=limits_spec(options.limits),
         devices=devices(options.limits.device),
         sysctls=dict(parse.pair(word, "sysctl") for word in options.limits.sysctl),
+        resolver=resolver_spec(options.names),
     )
 
 

@@ -6,6 +6,7 @@ from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SI
 
 from shim.frozen import frozen
 from supervisor.model.limits import HostDevice, Limits
+from supervisor.model.resolver import Resolver
 from supervisor.model.rights import Rights
 from supervisor.model.status import UNKNOWN_NUMBER as UNKNOWN_NUMBER
 from supervisor.model.status import Exited as Exited
@@ -425,6 +426,7 @@ class Spec:
     limits: Limits = field(default_factory=Limits)
     devices: tuple[HostDevice, ...] = ()
     sysctls: tuple[tuple[str, str], ...] = ()
+    resolver: Resolver = field(default_factory=Resolver)
 
 
 class Phase(StrEnum):

@@ -87,6 +87,36 @@ def test_variables_and_labels_come_from_files(cli: Cli, tmp_path: pathlib.Path) 
     (tmp_path / "env").write_text("# of the web\nA=1\nB=two words\n")
     (tmp_path / "labels").write_text("a=b\nc\n")
     files = ("--env-file", str(tmp_path / "env"), "--label-file", str(tmp_path / "labels"))
-    result = cli.run("--name", "x", *files, "-e", "A=2", "-h", "box", "sh", "-c", "echo $A-$B-$(hostname)")
+    result = cli.run("--name", "filed", *files, "-e", "A=2", "-h", "box", "sh", "-c", "echo $A-$B-$(hostname)")
     assert (result.code, result.out) == (0, "2-two words-box\n"), result
-    assert json.loads(cli.ok("inspect", "--format", "{{json .Config.Labels}}", "x")) == {"a": "b", "c": ""}
+    assert json.loads(cli.ok("inspect", "--format", "{{json .Config.Labels}}", "filed")) == {"a": "b", "c": ""}
+
+
+def test_every_container_has_files_of_names_of_its_own_that_are_made_for_each_run(cli: Cli) -> None:
+    look = (
+        "cat /etc/hostname; grep -c box /etc/hosts; cat /etc/resolv.conf; echo mine >>/etc/hosts; tail -n 1 /etc/hosts"
+    )
+    dns = ("--dns", "192.0.2.53", "--dns-search", "a.example", "--dns-option", "ndots:2")
+    options = ("--name", "names", "-h", "box", "--add-host", "db:192.0.2.7", *dns)
+    result = cli.run(*options, "sh", "-c", f"{look}; exit 3")
+    assert result.code == 3
+    lines = result.out.splitlines()
+    assert (lines[:2], lines[-1]) == (["box", "1"], "mine")
+    assert {"nameserver 192.0.2.53", "search a.example", "options ndots:2"} <= {*lines}
+    cli.ok("start", "names")
+    assert cli("wait", "names").out == "3\n"
+    assert cli.ok("logs", "names").splitlines()[-len(lines) :] == lines  # what it wrote there went with its run
+
+
+def test_the_files_of_names_may_be_the_images_or_the_callers(cli: Cli, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "hosts").write_text("192.0.2.1 own\n")
+    own = cli.run("--rm", "-v", f"{tmp_path}/hosts:/etc/hosts", "cat", "/etc/hosts")
+    assert own.out == "192.0.2.1 own\n"
+    images = cli.run("--rm", "--no-hosts", "grep", "-c", " /etc/", "/proc/self/mountinfo")
+    assert (images.code, images.out) == (1, "0\n"), images
+
+
+def test_with_the_machines_network_they_are_the_machines(cli: Cli) -> None:
+    shown = cli.run("--rm", "--network", "host", "--add-host", "db:192.0.2.7", "cat", "/etc/hosts").out
+    assert shown.startswith(pathlib.Path("/etc/hosts").read_text())
+    assert shown.endswith("192.0.2.7\tdb\n")

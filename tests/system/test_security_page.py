@@ -11,6 +11,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.rights import DEFAULT, NAMES
+from supervisor.runtime.oci import namefiles
 from tests.system import daemons, execs, foreign_shims, images, lives, runtimes
 from tests.system.containerd.server import EXITD, running
 from tests.system.daemons import Daemon, spec
@@ -115,6 +116,8 @@ def mounts_found(daemon: Daemon, member: pb.Container) -> set[tuple[str, str, st
             found.add((row_of(path, {*MOUNTS}), kind, flags_of(fields[5])))
     inside = pathlib.Path(f"/proc/{member.init.pid}/mountinfo").read_text().splitlines()
     (volume,) = (line.split() for line in inside if line.split()[4] == "/scratch")
+    names = [flags_of(line.split()[5]) for line in inside if line.split()[4] in namefiles.PLACES.values()]
+    assert names == ["nodev, noexec, nosuid"] * 3
     return found | {("ROOT/c/ID/volumes/NAME, in a member", "bind", flags_of(volume[5]))}
 
 

@@ -2,6 +2,7 @@
 
 ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run
 ROOT/c/ID/rootfs/               the overlay, unless the container runs on a bundle
+ROOT/c/ID/etc/                  hosts, hostname and resolv.conf, made anew for each run
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
 ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
 """
@@ -28,6 +29,7 @@ from supervisor.runtime.oci import (
     command,
     delegation,
     machine,
+    namefiles,
     namespaces,
     privileges,
     rootfs,
@@ -38,12 +40,15 @@ from supervisor.runtime.oci import (
 from supervisor.runtime.oci.confine import confine
 from supervisor.runtime.oci.seccomp import SeccompMachine
 from supervisor.runtime.oci.users import Ids
+from supervisor.system import regular
 
 CGROUP_PARENT = "/exitd"
 SCOPE_NAME = LatePattern(r"exitd-[0-9a-z-]+\.scope")
 # What exitd chooses: a container's cgroup by either driver, and a pod's slice.
 OURS = LatePattern(r"/exitd/.+|exitd(?:-[0-9a-f]+)?\.slice:exitd:.+|/exitd\.slice/exitd-[0-9a-f]+\.slice", re.DOTALL)
 SHM = "shm"
+ETC = "etc"
+MOST_ETC_BYTES = 1 << 20  # of the machine's own file
 MOST_STORED_BYTES = 64 << 20  # a caller's largest one with every character escaped, and what exitd adds
 LOG_NAMES: dict[LogDriver | None, str] = {LogDriver.CRI: "container.log", LogDriver.JSON_FILE: "container-json.log"}
 
@@ -87,6 +92,8 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
         merged = "" if container.spec.bundle else rootfs.prepare(container.spec, f"{directory}/rootfs", limits)
         if container.spec.pod:
             rootfs.prepare_shm(f"{directory}/{SHM}")
+        if _has_files(container.spec):
+            _write_files(container, f"{directory}/{ETC}")
         _make_empty_dirs(container, root)
         joins = links(container, state)
         document = _read(directory)
@@ -326,7 +333,44 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
         f"{directory_of(root, pod)}/{SHM}" if pod else "",
         container.spec.task is not None,  # of a pod with the host's ipc namespace
         tuple(pods.seen_by_runtime(container).items()),
+        _files(container, root),
     )
+
+
+def _files(container: Container, root: str) -> tuple[tuple[str, str], ...]:
+    if not _has_files(container.spec):
+        return ()
+    return tuple(
+        (place, f"{directory_of(root, container.id)}/{ETC}/{name}") for name, place in namefiles.PLACES.items()
+    )
+
+
+def _has_files(wanted: Spec) -> bool:
+    """Return whether exitd makes its files of names: a bundle has its own, and in a root that others share there is no
+    place to mount them."""
+    return not wanted.bundle and not wanted.resolver.of_image and not rootfs.is_shared(wanted)
+
+
+def _write_files(container: Container, directory: str) -> None:
+    """They are new files for each run: the earlier ones may be mounted where somebody else has opened them."""
+    wanted = container.spec
+    machines = {name: _machines(path) for name, path in namefiles.PLACES.items()}
+    hostname = wanted.hostname or container.id[:12]
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    made = namefiles.texts(wanted.resolver, hostname, machines, of_host=wanted.network == "host")
+    for name, text in made.items():
+        with open(f"{directory}/{name}.new", "wb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text.encode(errors="surrogateescape"))
+        os.rename(f"{directory}/{name}.new", f"{directory}/{name}")
+
+
+def _machines(path: str) -> str:
+    """Return the text of the machine's own file; empty if there is none that can be read."""
+    try:
+        return regular.read(path, most_bytes=MOST_ETC_BYTES).decode(errors="surrogateescape")
+    except OSError:
+        return ""
 
 
 def _document(container: Container, merged: str, root: str, joins: dict[str, str]) -> spec.Document:

@@ -30,6 +30,7 @@ MOUNTS = (  # destination, type, source, options
     ("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid noexec nodev relatime ro"),
 )
 SHM = "/dev/shm"
+HARMLESS = ("nosuid", "nodev", "noexec")
 RESTRICTED = ("nosuid", "nodev")
 TMPFS_MODE = 0o1777
 CPU_PERIOD_US = 100_000
@@ -59,13 +60,15 @@ class Host:
 @frozen
 class Shared:
     """What a container shares with others: the namespaces that it joins, each with its path; the pod's /dev/shm, unless
-    `bound_shm` says that a bind mount there is the caller's choice; and the annotations that the runtime gets to see.
+    `bound_shm` says that a bind mount there is the caller's choice; the annotations that the runtime gets to see; and
+    the files that are made for each run: the place of each in the container, and where it is.
     """
 
     namespaces: tuple[tuple[str, str], ...] = ()
     shm: str = ""
     bound_shm: bool = False
     annotations: tuple[tuple[str, str], ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
 
 
 def config(
@@ -90,7 +93,10 @@ def config(
     if spec.limits.shm_bytes and shared.shm:
         raise BadRequest("limits.shm_bytes: a pod has one /dev/shm for all", field="limits.shm_bytes")
     defaults = [_default_mount(*mount, spec=spec) for mount in MOUNTS]
-    mounts = defaults + [_mount(mount) for mount in spec.mounts]
+    asked = [_mount(mount) for mount in spec.mounts]
+    taken = {os.path.normpath(mount.destination) for mount in spec.mounts}
+    files = [_mount(Mount(source, place, options=HARMLESS)) for place, source in shared.files if place not in taken]
+    mounts = [*defaults, *files, *asked]  # what is mounted at /etc hides the files
     return {
         "ociVersion": "1.0.2",
         "process": _process(spec, hostname, user, host),
