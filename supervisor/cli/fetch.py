@@ -12,12 +12,12 @@ FETCHED = ("docker://", "oci:", "docker-archive:")
 QUIET_SECONDS = 2.0
 
 
-def fetch_image(client: Client, spec: pb.ContainerSpec) -> None:
-    """Let exitd bring the image into its store, unless it is there, and put its id into the spec. This comes before the
-    container is created, so that an interrupted pull leaves no container behind."""
+def fetch_image(client: Client, spec: pb.ContainerSpec, *, anew: bool = False) -> None:
+    """Let exitd bring the image into its store, unless it is there, or `anew`, and put its id into the spec. This comes
+    before the container is created, so that an interrupted pull leaves no container behind."""
     if spec.image.startswith(FETCHED):
         with patience(f"fetching {spec.image}"):
-            spec.image_id = client.pull_image(spec.image, if_missing=True).id
+            spec.image_id = client.pull_image(spec.image, if_missing=not anew).id
 
 
 @contextmanager

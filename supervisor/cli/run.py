@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
 from supervisor.api.client import Client
 from supervisor.cli import checks, keys, session
 from supervisor.cli.app import complain, connect
 from supervisor.cli.fetch import fetch_image
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
-from supervisor.cli.spec import container_spec, run_options
+from supervisor.cli.spec import ALWAYS, container_spec, run_options
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer
 
 GONE_SECONDS = 30.0  # from the end of a container to its removal by --rm
@@ -51,6 +52,7 @@ VALUES = {
     "cpuset_cpus": ("LIST", "The processors that it may use, as in 0-3,7."),
     "cpuset_mems": ("LIST", "The memory nodes that it may use, as in 0-1."),
     "shm_size": ("SIZE", "Size of its /dev/shm; default 64m."),
+    "pull": ("WHEN", "Fetch its image always, if it is missing, or never; a plain name is then a registry's."),
     "namespace": ("NAME", "exitd's namespace, for events and lists."),
     "log_driver": ("DRIVER", "Where its output is kept: cri, json-file, journald or none; default: the daemon's."),
     "log_mode": ("MODE", "A sink that cannot keep up: blocking (default) holds it up, non-blocking misses a part."),
@@ -116,6 +118,7 @@ def container_options(function: Command) -> Command:
         click.option(
             "-i", "--interactive", is_flag=True, help="Send it this command's input; with -d, keep its input open."
         ),
+        click.option("--replace", "replaces", is_flag=True, help="First remove the container that has its --name."),
         click.option("--cidfile", metavar="FILE", default="", help="Write the id to FILE, which must not exist."),
         click.option("--pidfile", metavar="FILE", default="", help="Write the pid of its first process to FILE."),
         click.option("--entrypoint", metavar="WORD", help="Used instead of the image's entrypoint; '' for none."),
@@ -143,16 +146,17 @@ def _flags(name: str) -> tuple[str, ...]:
 @click.pass_context
 def run(
     ctx: click.Context, /, detach: bool, detach_keys: str, sig_proxy: bool | None, cidfile: str, pidfile: str,
-    **words: Any,
+    replaces: bool, **words: Any,
 ) -> int:  # fmt: skip
     """Create a container, start it and follow it to its end; exit with its code."""
     options = run_options(words)
     spec = container_spec(options, os.environ)
+    making = Making(cidfile, options.pull == ALWAYS, replaces=replaces)
     manner = Manner(options.tty, options.interactive, keys.parse(detach_keys), sig_proxy)
     if not detach:
         manner.check("leave -t out")
     client = connect(ctx)
-    container = _create(client, spec, cidfile)
+    container = _create(client, spec, making)
     if detach:
         with _nothing_left(client, container):
             _start(client, container, pidfile)
@@ -174,30 +178,50 @@ def run(
 @click.command(context_settings=WORDS)
 @container_options
 @click.pass_context
-def create(ctx: click.Context, /, cidfile: str, pidfile: str, **words: Any) -> int:
+def create(ctx: click.Context, /, cidfile: str, pidfile: str, replaces: bool, **words: Any) -> int:
     """Create a container without starting it; print its id."""
-    spec = container_spec(run_options(words), os.environ)
-    container = _create(connect(ctx), spec, cidfile)
+    options = run_options(words)
+    spec = container_spec(options, os.environ)
+    container = _create(connect(ctx), spec, Making(cidfile, options.pull == ALWAYS, replaces=replaces))
     _write_pid(container, pidfile)
     print(container.id, flush=True)
     return 0
 
 
-def _create(client: Client, spec: pb.ContainerSpec, cidfile: str) -> pb.Container:
-    fetch_image(client, spec)
-    if not cidfile:
-        return client.create(spec)
+@frozen
+class Making:
+    """How a container is made, beside its spec. `anew`: its image is fetched even if it is there; `replaces`: whatever
+    has its name is removed first."""
+
+    cidfile: str = ""
+    anew: bool = False
+    replaces: bool = False
+
+
+def _create(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:
+    if making.replaces and not spec.name:
+        raise BadRequest("--replace: which container? Add its --name")
+    fetch_image(client, spec, anew=making.anew)
+    if not making.cidfile:
+        return _made(client, spec, making)
     try:
-        with open(cidfile, "x") as file:  # before the container is made: two must not share the file
-            container = client.create(spec)
+        with open(making.cidfile, "x") as file:  # before the container is made: two must not share the file
+            container = _made(client, spec, making)
             file.write(container.id)
     except OSError as error:
-        raise BadRequest(f"--cidfile {cidfile}: {error.strerror}") from error
+        raise BadRequest(f"--cidfile {making.cidfile}: {error.strerror}") from error
     except ExitdError:
         with suppress(FileNotFoundError):
-            os.unlink(cidfile)
+            os.unlink(making.cidfile)
         raise
     return container
+
+
+def _made(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:
+    if making.replaces:
+        with suppress(NoSuchContainer):
+            client.remove(spec.name, force=True)
+    return client.create(spec)
 
 
 def _start(client: Client, container: pb.Container, pidfile: str) -> None:

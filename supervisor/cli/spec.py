@@ -30,6 +30,9 @@ or there is none, and every word is the command:
   --bundle DIR           an OCI bundle (config.json and rootfs), taken as it is
 for example: exitctl run / sh -c 'exit 7'"""
 
+ALWAYS = "always"
+PULLS = ("", ALWAYS, "missing", "never")
+
 
 @frozen
 class RunOptions:
@@ -37,6 +40,7 @@ class RunOptions:
 
     command: tuple[str, ...] = ()
     entrypoint: str | None = None
+    pull: str = ""
     name: str = ""
     rm: bool = False
     runtime: str = ""
@@ -158,7 +162,20 @@ def _image_and_command(options: RunOptions) -> tuple[str, tuple[str, ...]]:
         return "", options.command
     if not options.command:
         raise BadRequest(NO_IMAGE)
-    return str(reference.parse(options.command[0], here())), options.command[1:]
+    return str(_pulled(reference.parse(options.command[0], here()), options.pull)), options.command[1:]
+
+
+def _pulled(image: reference.Reference, pull: str) -> reference.Reference:
+    """Return where the image is to come from: `--pull` makes a plain name that of a registry, or keeps one of a
+    registry's to the store. Raises BadRequest."""
+    if pull not in PULLS:
+        raise BadRequest(f"--pull {pull}: write always, missing or never")
+    match image:
+        case reference.Stored(_, reference.Name() as name) if pull in (ALWAYS, "missing"):
+            return reference.Registry(name)
+        case reference.Registry(name) if pull == "never":
+            return reference.Stored(str(name), name)
+    return image
 
 
 def _pod(options: RunOptions) -> pb.PodSpec | None:

@@ -71,6 +71,31 @@ def test_a_registry_is_asked_once_for_a_name_that_is_in_the_store(cli: Cli, regi
     assert len(registry.asked) > asked
 
 
+def test_an_image_is_fetched_always_if_it_is_missing_or_never(cli: Cli, registry: images.Registry) -> None:
+    word = f"{registry.host}/me/app:app"
+    registry.asked.clear()
+    said = cli("run", "--rm", "--pull", "never", f"docker://{word}")
+    assert (said.code, "no image" in said.err, registry.asked) == (125, True, [])
+    assert cli("run", "--rm", "--pull", "missing", word).code == 7
+    asked = len(registry.asked)
+    assert asked
+    for when in ("missing", "never"):
+        assert cli("run", "--rm", "--pull", when, word).code == 7
+    assert len(registry.asked) == asked
+    assert cli("run", "--rm", "--pull", "always", word).code == 7
+    assert len(registry.asked) > asked
+
+
+def test_a_container_of_that_name_is_replaced_if_that_is_asked_for(cli: Cli) -> None:
+    (one, other) = (cli.ok("run", "-d", "--replace", "--name", "it", "/", "sleep", "100") for _ in range(2))
+    assert cli.ok("ps", "-aq", "--no-trunc") == other != one
+    said = cli("run", "--replace", "/", "true")
+    assert said.code == 125 and "--replace: which container? Add its --name" in said.err
+    said = cli("create", "--replace", "--name", "it", "--cidfile", "/proc/no", "/", "true")
+    assert said.code == 125 and cli.ok("ps", "-q", "--no-trunc") == other  # nothing was removed for what cannot be made
+    cli.ok("rm", "-f", "it")
+
+
 def test_a_directory_is_an_image_without_words_of_its_own(cli: Cli, shelf: pathlib.Path) -> None:
     said = cli("run", "--rm", f"{shelf}/unpacked", "/bin/sh", "-c", "cat /turns/inside; id -u; exit 5")
     assert (said.code, said.out) == (5, "top\n0\n")

@@ -37,6 +37,28 @@ def test_the_first_word_is_the_image_with_its_path_made_absolute_and_the_rest_it
     assert list(spec.args) == args
 
 
+@pytest.mark.parametrize(
+    ("word", "pull", "image"),
+    [
+        ("busybox", "", "busybox"),
+        ("busybox:1", "always", "docker://busybox:1"),
+        ("busybox", "missing", "docker://busybox:latest"),
+        ("docker://busybox", "always", "docker://busybox:latest"),
+        ("docker://busybox", "never", "busybox:latest"),
+        ("busybox", "never", "busybox"),
+        ("/", "always", "/"),
+        ("pause", "never", "pause"),
+    ],
+)
+def test_a_name_is_a_registrys_or_the_stores_as_pull_says(word: str, pull: str, image: str) -> None:
+    assert container_spec(RunOptions(command=(word,), pull=pull), {}).image == image
+
+
+def test_a_pull_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(BadRequest, match="--pull newer: write always, missing or never"):
+        container_spec(RunOptions(command=("busybox",), pull="newer"), {})
+
+
 @pytest.mark.parametrize("root", [{"rootfs": "/"}, {"bundle": "/b"}])
 def test_with_a_root_of_ones_own_every_word_is_the_command(root: dict[str, str]) -> None:
     spec = container_spec(RunOptions(command=("pause", "1"), **root), {})  # type: ignore[arg-type]
