@@ -63,7 +63,7 @@ def devices_message(devices: Iterable[HostDevice]) -> list[pb.HostDevice]:
     return [pb.HostDevice(source=each.source, path=each.path, access=each.access) for each in devices]
 
 
-def sysctls_of(pairs: Mapping[str, str], *, network: str) -> tuple[tuple[str, str], ...]:
+def sysctls_of(pairs: Mapping[str, str], *, network: str, ipc: str = "own") -> tuple[tuple[str, str], ...]:
     """Return the checked kernel parameters: those of namespaces that a container has for itself. Raises BadRequest."""
     for name, value in pairs.items():
         if not _SYSCTL.fullmatch(name) or not name.startswith((*OF_IPC, *OF_SHM, OF_NETWORK)):
@@ -71,6 +71,8 @@ def sysctls_of(pairs: Mapping[str, str], *, network: str) -> tuple[tuple[str, st
             raise bad("sysctls", name, allowed)
         if name.startswith(OF_NETWORK) and network == "host":
             raise bad("sysctls", name, "none of net.* with the host's network, which it would change")
+        if not name.startswith(OF_NETWORK) and ipc == "host":
+            raise bad("sysctls", name, "none of ipc with the host's ipc namespace, which it would change")
         if not value or "\n" in value:
             raise bad("sysctls", f"{name}={value}", "a value of one line")
     size = bounds.size_of_pairs(pairs.items())

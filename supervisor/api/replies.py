@@ -84,6 +84,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         devices=devices_message(spec.devices),
         sysctls=dict(spec.sysctls),
         resolver=resolver_message(spec.resolver),
+        ipc=spec.ipc,
     )
 
 

@@ -30,6 +30,7 @@ MOST_FOREIGN = 8192  # characters of the id of a container that others run: it h
 CONDITIONS = ("exited", "next-exit", "removed")
 _NETWORKS = ("", "none", "host", "pod")
 _PIDS = ("own", "pod", "host")
+_IPCS = ("own", "host")
 _NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
 _POD_WORD = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}")
 _ID = LatePattern(r"[0-9a-f]{64}")
@@ -80,7 +81,8 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         security=security_of(message.security, of_bundle=bool(message.bundle), privileged=message.rights.privileged),
         limits=limits_of(message.limits, message.memory_bytes, of_bundle=bool(message.bundle)),
         devices=devices_of(message.devices),
-        sysctls=sysctls_of(message.sysctls, network=message.network),
+        sysctls=sysctls_of(message.sysctls, network=message.network, ipc=message.ipc),
+        ipc=one_of("ipc", message.ipc or "own", _IPCS),
         resolver=resolver_of(message.resolver, of_bundle=bool(message.bundle)),
     )
 

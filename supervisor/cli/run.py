@@ -42,6 +42,7 @@ VALUES = {
     "restart": ("POLICY", "no, always, on-failure[:n] or unless-stopped."),
     "stop_signal": ("SIGNAL", "What stop sends; default SIGTERM."),
     "network": ("MODE", "none (default), host, or pod (a member's default: that of its pod)."),
+    "ipc": ("MODE", "private (default) or host: this machine's shared memory."),
     "pid": ("MODE", "own (default), pod (a member's: that of its pod) or host."),
     "pod": ("POD", "Make it a member of this pod."),
     "on_pause_exit": ("WHAT", "A pause container's: stop (default) or keep its members when it has ended."),

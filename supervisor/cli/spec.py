@@ -65,6 +65,7 @@ class RunOptions:
     tty: bool = False
     interactive: bool = False
     pid: str = ""
+    ipc: str = ""
     pod: str = ""
     on_pause_exit: str = ""
     cpus: str = ""
@@ -128,6 +129,7 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         tty=options.tty,
         stdin=options.interactive,
         pid=options.pid,
+        ipc=_ipc(options.ipc),
         sandbox=options.pod,
         pod=_pod(options),
         cpu_limit_milli=cpu_limit_milli(options.cpus, options.limits),
@@ -155,6 +157,16 @@ def _check(options: RunOptions) -> None:
         raise BadRequest("which command? It comes after the options: exitctl run --rootfs / -- sh -c 'exit 7'")
     if options.rm and options.restart not in ("", "no"):
         raise BadRequest("--rm and --restart exclude each other: a removed container cannot be restarted")
+
+
+def _ipc(word: str) -> str:
+    """Docker's words: an ipc namespace that others may join is its own, too. Raises BadRequest."""
+    if word in ("", "host"):
+        return word
+    if word in ("private", "shareable"):
+        return "own"
+    cure = "members of a pod share theirs (exitctl runp)" if word.startswith("container:") else "write private or host"
+    raise BadRequest(f"--ipc {word}: {cure}")
 
 
 def _image_and_command(options: RunOptions) -> tuple[str, tuple[str, ...]]:

@@ -213,6 +213,7 @@ def as_member(spec: Spec, pause: Container) -> Spec:
             f"exitctl start {pause.id[:12]} makes a new sandbox of it",
             id=pause.id,
         )
+    _refuse_hosts_ipc(spec)
     of_host = pause.spec.network == "host"
     if spec.network == "host" and not of_host:
         raise BadRequest(f"network host: the network of a member is its pod's, and {pause.spec.name} has its own")
@@ -246,11 +247,17 @@ def as_sandbox(spec: Spec) -> Spec:
         raise BadRequest("network pod: a pause container is its pod's network; choose none or host")
     if spec.pid == "pod":
         raise BadRequest("pid pod: a pause container is the first of its pod; its members say --pid pod")
+    _refuse_hosts_ipc(spec)
     pod = spec.pod or Pod()
     if spec.auto_remove and pod.on_pause_exit is OnPauseExit.KEEP:
         raise BadRequest("auto_remove, pod.on_pause_exit keep: a pod's members go with it when it is removed; drop one")
     name = spec.name or _name_of(pod)
     return replace(spec, network=spec.network or "none", name=name, pod=replace(pod, name=pod.name or spec.name))
+
+
+def _refuse_hosts_ipc(spec: Spec) -> None:
+    if spec.ipc == "host":
+        raise BadRequest("ipc host: containers of a pod have one ipc namespace, the pod's; leave it out", field="ipc")
 
 
 def as_single(spec: Spec) -> Spec:

@@ -427,6 +427,7 @@ class Spec:
     devices: tuple[HostDevice, ...] = ()
     sysctls: tuple[tuple[str, str], ...] = ()
     resolver: Resolver = field(default_factory=Resolver)
+    ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host
 
 
 class Phase(StrEnum):

@@ -2,6 +2,7 @@
 and under crun."""
 
 import json
+import os
 import pathlib
 
 import pytest
@@ -120,3 +121,13 @@ def test_with_the_machines_network_they_are_the_machines(cli: Cli) -> None:
     shown = cli.run("--rm", "--network", "host", "--add-host", "db:192.0.2.7", "cat", "/etc/hosts").out
     assert shown.startswith(pathlib.Path("/etc/hosts").read_text())
     assert shown.endswith("192.0.2.7\tdb\n")
+
+
+def test_with_the_machines_ipc_namespace_it_has_its_shared_memory(cli: Cli) -> None:
+    look = "readlink /proc/self/ns/ipc; stat -c %d /dev/shm"
+    own, host = (cli.run("--rm", "--ipc", mode, "sh", "-c", look).out.split() for mode in ("private", "host"))
+    machines = [os.readlink("/proc/self/ns/ipc"), str(os.stat("/dev/shm").st_dev)]
+    assert host == machines
+    assert not {*own} & {*machines}
+    refused = cli.run("--ipc", "host", "--sysctl", "kernel.msgmax=9000", "true")
+    assert (refused.code, "with the host's ipc namespace" in refused.err) == (125, True), refused

@@ -90,8 +90,8 @@ def config(
         **privileges.pids(spec.rights, lacking=dict(host.lacking).get("pids", "")),
     }
     joins = dict(shared.namespaces)
-    if spec.limits.shm_bytes and shared.shm:
-        raise BadRequest("limits.shm_bytes: a pod has one /dev/shm for all", field="limits.shm_bytes")
+    if spec.limits.shm_bytes and (shared.shm or spec.ipc == "host"):
+        raise BadRequest("limits.shm_bytes: its /dev/shm is its pod's, or the machine's", field="limits.shm_bytes")
     defaults = [_default_mount(*mount, spec=spec) for mount in MOUNTS]
     asked = [_mount(mount) for mount in spec.mounts]
     taken = {os.path.normpath(mount.destination) for mount in spec.mounts}
@@ -102,7 +102,7 @@ def config(
         "process": _process(spec, hostname, user, host),
         "root": {"path": rootfs_path, "readonly": spec.read_only},
         **({} if "uts" in joins else {"hostname": hostname}),
-        "mounts": _with_shm(mounts, shared.shm),
+        "mounts": _with_shm(mounts, SHM if spec.ipc == "host" else shared.shm),
         "annotations": dict(shared.annotations),
         "linux": {
             "cgroupsPath": cgroups_path,
@@ -258,7 +258,8 @@ def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
         document["hostname"] = spec.hostname
     if spec.read_only:
         _section(document, "root")["readonly"] = True
-    of_the_host = [*(["network"] if spec.network == "host" else []), *(["pid"] if spec.pid == "host" else [])]
+    kinds = {"network": spec.network, "pid": spec.pid, "ipc": spec.ipc}
+    of_the_host = [kind for kind, mode in kinds.items() if mode == "host"]
     if of_the_host:
         linux["namespaces"] = [each for each in _objects(linux, "namespaces") if each.get("type") not in of_the_host]
 
@@ -385,7 +386,8 @@ def _asked_sysctls(spec: Spec, joins: dict[str, str]) -> dict[str, str]:
 def _namespaces(spec: Spec, host: Host) -> tuple[str, ...]:
     network = () if spec.network == "host" else ("network",)
     pid = () if spec.pid == "host" else ("pid",)
-    return (*pid, "ipc", "uts", "mount", *network, *(("cgroup",) if host.cgroup_v2 else ()))
+    ipc = () if spec.ipc == "host" else ("ipc",)
+    return (*pid, *ipc, "uts", "mount", *network, *(("cgroup",) if host.cgroup_v2 else ()))
 
 
 def _memory(spec: Spec, host: Host) -> Document:

@@ -59,6 +59,17 @@ def test_a_pull_that_nobody_knows_is_refused() -> None:
         container_spec(RunOptions(command=("busybox",), pull="newer"), {})
 
 
+@pytest.mark.parametrize(("word", "ipc"), [("", ""), ("private", "own"), ("shareable", "own"), ("host", "host")])
+def test_an_ipc_namespace_is_its_own_or_the_hosts(word: str, ipc: str) -> None:
+    assert container_spec(RunOptions(command=("/", "a"), ipc=word), {}).ipc == ipc
+
+
+@pytest.mark.parametrize(("word", "words"), [("container:x", "exitctl runp"), ("none", "write private or host")])
+def test_an_ipc_that_exitd_does_not_have_is_refused_with_the_way(word: str, words: str) -> None:
+    with pytest.raises(BadRequest, match=f"--ipc {word}: .*{words}"):
+        container_spec(RunOptions(command=("/", "a"), ipc=word), {})
+
+
 @pytest.mark.parametrize("root", [{"rootfs": "/"}, {"bundle": "/b"}])
 def test_with_a_root_of_ones_own_every_word_is_the_command(root: dict[str, str]) -> None:
     spec = container_spec(RunOptions(command=("pause", "1"), **root), {})  # type: ignore[arg-type]

@@ -98,3 +98,10 @@ async def test_an_image_is_held_for_nobody_who_is_refused(refused: Spec, error: 
     with pytest.raises(error):
         await admitted(refused, store)
     assert [call.partition(" ")[0] for call in store.calls] == ["look_up"]
+
+
+@in_loop
+async def test_the_hosts_ipc_namespace_is_for_containers_of_no_pod() -> None:
+    with pytest.raises(BadRequest, match="ipc host: containers of a pod have one ipc namespace"):
+        await admitted(replace(OPEN, ipc="host", pod=Pod()), Store())
+    assert (await admitted(replace(OPEN, ipc="host"), Store())).ipc == "host"

@@ -178,10 +178,19 @@ def test_limits_are_the_cgroups_and_of_its_shared_memory() -> None:
     assert shm["options"] == ["nosuid", "noexec", "nodev", "mode=1777", "size=4096"]
 
 
+def test_with_the_hosts_ipc_it_has_the_hosts_shared_memory() -> None:
+    document = made(Spec("c", ("a",), ipc="host"))
+    assert "ipc" not in [each["type"] for each in document["linux"]["namespaces"]]
+    (shm,) = [mount for mount in document["mounts"] if mount["destination"] == "/dev/shm"]
+    assert (shm["type"], shm["source"]) == ("bind", "/dev/shm")
+    with pytest.raises(BadRequest, match="limits\\.shm_bytes"):
+        made(Spec("c", ("a",), ipc="host", limits=Limits(shm_bytes=1)))
+
+
 def test_swap_is_refused_where_it_is_not_counted_and_shared_memory_of_ones_own_in_a_pod() -> None:
     with pytest.raises(BadRequest, match="counts no swap"):
         made(Spec("c", ("a",), memory_bytes=80, limits=LIMITS), host=Host(swap_limit=False))
-    with pytest.raises(BadRequest, match=r"limits\.shm_bytes: a pod has one /dev/shm for all"):
+    with pytest.raises(BadRequest, match=r"limits\.shm_bytes: its /dev/shm is its pod"):
         made(Spec("c", ("a",), limits=Limits(shm_bytes=1)), shared=Shared(shm="/shm"))
 
 
