@@ -33,6 +33,7 @@ from supervisor.api.doors import (
     PodDoors,
     RecordDoors,
     ShutdownDoors,
+    VolumeDoors,
     methods_of,
 )
 from supervisor.api.health import HealthService
@@ -55,6 +56,7 @@ from supervisor.engine.reconcile import ReconcileParts
 from supervisor.engine.runs import Runs
 from supervisor.engine.services import services_over
 from supervisor.engine.streamdesk import StreamDesk
+from supervisor.engine.volumedesk import VolumeDesk
 from supervisor.external.containerdtasks import ContainerdTasks
 from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
@@ -311,6 +313,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             {c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id},
             undecided={c.id for c in node.containers.values() if c.damaged and not c.spec.image_id},
         )
+        volume_desk = VolumeDesk(settings.root, node.containers)
+        node.spawn(volume_desk.sweep())
         reloads = Reloads(configuration, inotify)
         streams = StreamDesk(node, settings.state, services.execs.target, manager.orders)
         observer, watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
@@ -326,6 +330,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel), metrics.text),
             PodDoors(services.pods),
             ImageDoors(desk),
+            VolumeDoors(volume_desk),
             StreamDoors(streams),
             WatchDoors(watches),
             ShutdownDoors(services.shutdown),

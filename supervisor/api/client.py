@@ -188,6 +188,17 @@ class Client:
         reply: pb.RemoveImageReply = self._call("RemoveImage", pb.RemoveImageRequest(word=word), WORK_SECONDS)
         return reply
 
+    def create_volume(self, name: str) -> pb.Volume:
+        reply: pb.CreateVolumeReply = self._call("CreateVolume", pb.CreateVolumeRequest(name=name), CALL_SECONDS)
+        return reply.volume
+
+    def volumes(self) -> tuple[pb.Volume, ...]:
+        reply: pb.ListVolumesReply = self._call("ListVolumes", pb.ListVolumesRequest(), CALL_SECONDS)
+        return tuple(reply.volumes)
+
+    def remove_volume(self, name: str) -> None:
+        self._call("RemoveVolume", pb.RemoveVolumeRequest(name=name), WORK_SECONDS)
+
     def shut_down_node(self, limit_seconds: int) -> pb.ShutDownNodeReply:
         """Stop all of exitd's own containers, because the host goes down."""
         request = pb.ShutDownNodeRequest(limit_seconds=limit_seconds)

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import execrequests, replies, requests
 from supervisor.api.calls import Methods
+from supervisor.api.mounts import volume_of
 from supervisor.api.streams import Streams
 from supervisor.api.table import EXITD
 from supervisor.api.values import clean
@@ -17,6 +18,7 @@ from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.values import By, Container, Exit, Spec
 from supervisor.model.views import Info, PodView, StoppedForShutdown, View
+from supervisor.runtime.oci.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logs
 from supervisor.system.inotify import Inotify
@@ -97,6 +99,16 @@ class ImageCalls(Protocol):
         """Return the images, each with the ids of the containers that stand on it."""
 
     async def remove_image(self, word: str) -> RemovedImage: ...
+
+
+class VolumeCalls(Protocol):
+    """As NodeCalls, for named volumes."""
+
+    async def create_volume(self, name: str) -> Volume: ...
+    async def list_volumes(self) -> tuple[tuple[Volume, tuple[str, ...]], ...]:
+        """Return the volumes, each with the ids of the containers that mount it."""
+
+    async def remove_volume(self, name: str) -> None: ...
 
 
 class ShutdownCalls(Protocol):
@@ -298,6 +310,25 @@ class ImageDoors:
         requests.refuse_nul(request)
         removed = await self._images.remove_image(request.word)
         return pb.RemoveImageReply(names=removed.names, ids=removed.ids)
+
+
+class VolumeDoors:
+    """Answers the calls about named volumes."""
+
+    def __init__(self, volumes: VolumeCalls) -> None:
+        self._volumes = volumes
+
+    async def CreateVolume(self, request: pb.CreateVolumeRequest, by: By) -> pb.CreateVolumeReply:
+        made = await self._volumes.create_volume(volume_of("name", request.name))
+        return pb.CreateVolumeReply(volume=replies.volume_message(made))
+
+    async def ListVolumes(self, request: pb.ListVolumesRequest, by: By) -> pb.ListVolumesReply:
+        found = await self._volumes.list_volumes()
+        return pb.ListVolumesReply(volumes=[replies.volume_message(each, users) for each, users in found])
+
+    async def RemoveVolume(self, request: pb.RemoveVolumeRequest, by: By) -> pb.RemoveVolumeReply:
+        await self._volumes.remove_volume(volume_of("name", request.name))
+        return pb.RemoveVolumeReply()
 
 
 class ShutdownDoors:

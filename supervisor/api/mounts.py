@@ -26,9 +26,21 @@ def mount_of(field: str, mount: pb.Mount) -> Mount:
         destination = absolute(f"{field}.destination", mount.destination)
         group = group_of(f"{field}.group", mount.group) if mount.HasField("group") else None
         return Mount("", destination, mount.read_only, mount.empty_dir, group, options=options)
+    if mount.volume:
+        if mount.source:
+            raise BadRequest(f"{field}.source: a volume has none", field=f"{field}.source")
+        name = volume_of(f"{field}.volume", mount.volume)
+        return Mount("", _destination(field, mount), mount.read_only, options=options, volume=name)
     if not mount.source.startswith("/"):
         raise bad(f"{field}.source", mount.source, "an absolute path")
     return Mount(mount.source, _destination(field, mount), mount.read_only, options=options)
+
+
+def volume_of(field: str, name: str) -> str:
+    """Return the name of a volume. Raises BadRequest."""
+    if not _NAME.fullmatch(name):
+        raise bad(field, name, f"the name of a volume: {_NAME.pattern}")
+    return name
 
 
 def mount_message(mount: Mount) -> pb.Mount:
@@ -43,11 +55,17 @@ def mount_message(mount: Mount) -> pb.Mount:
         size_bytes=mount.size_bytes,
         mode=mount.mode,
         options=mount.options,
+        volume=mount.volume,
     )
 
 
 def _tmpfs(field: str, mount: pb.Mount) -> Mount:
-    for name, value in (("source", mount.source), ("empty_dir", mount.empty_dir), ("group", mount.HasField("group"))):
+    for name, value in (
+        ("source", mount.source),
+        ("empty_dir", mount.empty_dir),
+        ("volume", mount.volume),
+        ("group", mount.HasField("group")),
+    ):
         if value:
             raise BadRequest(f"{field}.{name}: a tmpfs has none", field=f"{field}.{name}")
     if mount.HasField("mode") and mount.mode > MOST_MODE:

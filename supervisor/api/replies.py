@@ -35,6 +35,7 @@ from supervisor.model.values import (
     Unknown,
 )
 from supervisor.model.views import Info, PodView, View
+from supervisor.runtime.oci.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logline
 
@@ -86,6 +87,11 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         resolver=resolver_message(spec.resolver),
         ipc=spec.ipc,
     )
+
+
+def volume_message(volume: Volume, users: Iterable[str] = ()) -> pb.Volume:
+    """Return the message of a volume; `users`: the ids of the containers that mount it."""
+    return pb.Volume(name=volume.name, created_at=timestamp(volume.made_ns), path=volume.path, containers=users)
 
 
 def pod_spec_message(pod: Pod) -> pb.PodSpec:

@@ -36,6 +36,7 @@ COMMANDS = {
     "unpause": ("life", "Resume paused containers"),
     "rm": ("life", "Remove containers"),
     "image": ("image", "List, load, pull, import and remove images"),
+    "volume": ("volume", "Create, list and remove volumes"),
     "ps": ("look", "List containers"),
     "inspect": ("look", "Show everything about containers"),
     "wait": ("watch", "Wait for containers to end and print their codes"),

@@ -10,7 +10,6 @@ from supervisor.model.errors import BadRequest
 from supervisor.model.mountflags import ALONE, FLAGS, PROPAGATIONS
 
 RELABEL = "exitd changes no SELinux labels: leave it out, and give the files the label that the container may use"
-NO_VOLUMES = "exitd has no volumes of its own: write ./{0} for the directory {0} here, or an absolute path"
 KEYS = {  # of --mount, each with the names that docker and podman know it by
     "type": ("type",),
     "source": ("source", "src"),
@@ -48,28 +47,31 @@ def mounts(words: MountWords) -> list[pb.Mount]:
 
 
 def volume(word: str) -> pb.Mount:
-    """Return the bind mount of `SRC:DST[:OPTION,...]`; a relative SRC begins here. Raises BadRequest."""
+    """Return the mount of `SRC:DST[:OPTION,...]`: SRC is a directory or file, relative to here, or, as a plain word,
+    the name of a volume. Raises BadRequest."""
     source, *rest = word.split(":")
     if len(rest) not in (1, 2) or not source or not all(rest):
         raise BadRequest(f"mount {word!r} is not of the form SRC:DST or SRC:DST:ro")
     options = rest[1].split(",") if len(rest) == 2 else []
-    read_only, kept = "ro" in options, [each for each in options if each not in ("ro", "rw")]
+    kept = [each for each in options if each not in ("ro", "rw", "rbind", "nocopy")]
     if {"z", "Z"} & {*kept}:
         raise BadRequest(f"mount {word!r}: {RELABEL}")
-    if wrong := [each for each in kept if each not in (*FLAGS, *PROPAGATIONS, ALONE, "rbind")]:
+    if wrong := [each for each in kept if each not in (*FLAGS, *PROPAGATIONS, ALONE)]:
         raise BadRequest(f"mount {word!r}: {wrong[0]!r} is none of ro, rw, {', '.join((*FLAGS, *PROPAGATIONS))}")
+    named = "/" not in source and source not in (".", "..")
     return pb.Mount(
-        source=_source(source, f"mount {word!r}"),
+        source="" if named else os.path.abspath(source),
+        volume=source if named else "",
         destination=_destination(rest[0], f"mount {word!r}"),
-        read_only=read_only,
-        options=[each for each in kept if each != "rbind"],
+        read_only="ro" in options,
+        options=kept,
     )
 
 
 def bind_word(mount: pb.Mount) -> str:
     """Return a bind mount as `docker inspect` shows it."""
     options = ("ro" if mount.read_only else "rw", *mount.options)
-    return f"{mount.source or mount.empty_dir}:{mount.destination}:{','.join(options)}"
+    return f"{mount.source or mount.volume or mount.empty_dir}:{mount.destination}:{','.join(options)}"
 
 
 def tmpfs_options(mount: pb.Mount) -> str:
@@ -96,9 +98,9 @@ def _mount(word: str) -> pb.Mount:
     if kind == "tmpfs":
         return _of_tmpfs(given, what, destination, read_only=read_only)
     if kind == "volume":
-        raise BadRequest(f"{what}: exitd has no volumes of its own; write type=bind,src=/PATH,dst=/PATH or type=tmpfs")
+        return _of_volume(given, what, destination, read_only=read_only)
     if kind != "bind":
-        raise BadRequest(f"{what}: type {kind!r}: write type=bind or type=tmpfs")
+        raise BadRequest(f"{what}: type {kind!r}: write type=bind, type=volume or type=tmpfs")
     if "source" not in given:
         raise BadRequest(f"{what}: of which directory or file? Add src=/PATH")
     source, spread = given.pop("source"), given.pop("propagation", "")
@@ -108,6 +110,13 @@ def _mount(word: str) -> pb.Mount:
     _refuse_rest(given, what, kind)
     options = [*([ALONE] if alone else []), *([spread] if spread else [])]
     return pb.Mount(source=os.path.abspath(source), destination=destination, read_only=read_only, options=options)
+
+
+def _of_volume(given: dict[str, str], what: str, destination: str, *, read_only: bool) -> pb.Mount:
+    if not (name := given.pop("source", "")):
+        raise BadRequest(f"{what}: which volume? Add src=NAME")
+    _refuse_rest(given, what, "volume")
+    return pb.Mount(volume=name, destination=destination, read_only=read_only)
 
 
 def _of_tmpfs(given: dict[str, str], what: str, destination: str, *, read_only: bool) -> pb.Mount:
@@ -145,13 +154,6 @@ def _tmpfs(word: str) -> pb.Mount:
         else:
             raise BadRequest(f"{what}: {option!r} is none of size=SIZE, mode=OCTAL, ro, rw, {', '.join(FLAGS)}")
     return made
-
-
-def _source(text: str, what: str) -> str:
-    """Docker takes a plain word for the name of a volume: to take it for a directory would mislead."""
-    if "/" not in text and text not in (".", ".."):
-        raise BadRequest(f"{what}: {NO_VOLUMES.format(text)}")
-    return os.path.abspath(text)
 
 
 def _destination(text: str, what: str) -> str:

@@ -68,10 +68,13 @@ LISTS = {
     "cap_drop": ("CAP", "Take this capability away; ALL for all but those of --cap-add."),
     "ulimit": ("NAME=SOFT[:HARD]", "A limit of each of its processes, as in nofile=1024:65536; -1 is no limit."),
     "group_add": ("GID", "A group of its first process besides those of its user, by number."),
-    "volume": ("SRC:DST[:OPTION,...]", "Bind mount; options: ro, flags of mount(8), propagation."),
+    "volume": (
+        "SRC:DST[:OPTION,...]",
+        "Mount SRC: a path, or a volume's name; options: ro, flags of mount(8).",
+    ),
     "mount": (
         "K=V,...",
-        "type=bind,src=,dst=[,ro][,bind-propagation=] or type=tmpfs,dst=[,tmpfs-size=,tmpfs-mode=].",
+        "type=bind|volume|tmpfs,src=,dst=[,ro][,bind-propagation=][,tmpfs-size=][,tmpfs-mode=].",
     ),
     "tmpfs": ("DST[:OPTION,...]", "An empty file system in memory; options: size=, mode=, ro, flags of mount(8)."),
     "device": ("SRC[:DST][:rwm]", "A device of this machine, or a directory of them."),

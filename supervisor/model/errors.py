@@ -204,6 +204,16 @@ class ImageInUse(ExitdError):
     reason = "IMAGE_IN_USE"
 
 
+class NoSuchVolume(ExitdError):
+    reason = "NO_SUCH_VOLUME"
+
+
+class VolumeInUse(ExitdError):
+    """Containers mount the volume; remove them first."""
+
+    reason = "VOLUME_IN_USE"
+
+
 class BadImage(ExitdError):
     """The image is broken or hostile. The text names the file and the field or entry; nothing of it was kept."""
 
@@ -270,6 +280,8 @@ CODES: dict[type[ExitdError], Code] = {
     NoSuchImage: Code.NOT_FOUND,
     AmbiguousImage: Code.INVALID_ARGUMENT,
     ImageInUse: Code.FAILED_PRECONDITION,
+    NoSuchVolume: Code.NOT_FOUND,
+    VolumeInUse: Code.FAILED_PRECONDITION,
     BadImage: Code.INVALID_ARGUMENT,
     WrongDigest: Code.INVALID_ARGUMENT,
     ImageTooLarge: Code.RESOURCE_EXHAUSTED,

@@ -340,6 +340,7 @@ class Mount:
     size_bytes: int = 0  # of a tmpfs; 0: the kernel's limit
     mode: int | None = None  # of a tmpfs's root
     options: tuple[str, ...] = ()  # of mount(8), beside ro and rw
+    volume: str = ""  # instead of a source: the name of a volume
 
 
 class OnPauseExit(StrEnum):

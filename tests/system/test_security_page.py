@@ -80,7 +80,7 @@ def everything(daemon: Daemon, client: Client, base: pathlib.Path) -> pb.Contain
     client.load_image(str(base / "l"))
     client.create(pb.ContainerSpec(image=f"oci:{base}/l", args=["true"]))
     pod = client.run_pod(spec(rootfs="", image="pause"))
-    mounts = [pb.Mount(empty_dir="scratch", destination="/scratch")]
+    mounts = [pb.Mount(empty_dir="scratch", destination="/scratch"), pb.Mount(volume="data", destination="/mnt")]
     member = lives.up(client, sandbox=pod.id, mounts=mounts, stop_timeout_seconds=1)
     execs.begin(client, member.id, "sleep", "1000")
     return member

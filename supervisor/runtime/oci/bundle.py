@@ -36,6 +36,7 @@ from supervisor.runtime.oci import (
     slices,
     spec,
     users,
+    volumes,
 )
 from supervisor.runtime.oci.confine import confine
 from supervisor.runtime.oci.seccomp import SeccompMachine
@@ -95,6 +96,7 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
         if _has_files(container.spec):
             _write_files(container, f"{directory}/{ETC}")
         _make_empty_dirs(container, root)
+        _make_volumes(container, root, merged)
         joins = links(container, state)
         document = _read(directory)
         if document is None:
@@ -306,6 +308,12 @@ def _make_empty_dirs(container: Container, root: str) -> None:
                 os.chmod(path, 0o777 if mount.group is None else 0o2777)
 
 
+def _make_volumes(container: Container, root: str, merged: str) -> None:
+    for mount in container.spec.mounts:
+        if mount.volume and volumes.make(root, mount.volume) and merged:
+            volumes.adopt(root, mount.volume, merged, mount.destination)
+
+
 def _empty_dir(container: Container, root: str, mount: Mount) -> str:
     return f"{volumes_of(container, root)}/{mount.empty_dir}"
 
@@ -315,13 +323,16 @@ def volumes_of(container: Container, root: str) -> str:
     return f"{directory_of(root, pod_of(container) or container.id)}/volumes"
 
 
+def _with_source(container: Container, root: str, mount: Mount) -> Mount:
+    if mount.volume:
+        return replace(mount, source=volumes.path_of(root, mount.volume))
+    return replace(mount, source=_empty_dir(container, root, mount)) if mount.empty_dir else mount
+
+
 def _with_sources(container: Container, root: str) -> Spec:
-    """Return the spec with the directories of its empty_dir mounts, read-only if the container shares its root with
-    others."""
-    mounts = tuple(
-        replace(mount, source=_empty_dir(container, root, mount)) if mount.empty_dir else mount
-        for mount in container.spec.mounts
-    )
+    """Return the spec with the directories of empty_dir mounts and volumes, read-only if the container shares its root
+    with others."""
+    mounts = tuple(_with_source(container, root, mount) for mount in container.spec.mounts)
     shared = not container.spec.bundle and rootfs.is_shared(container.spec)
     return replace(container.spec, mounts=mounts, read_only=container.spec.read_only or shared)
 
@@ -375,7 +386,7 @@ def _machines(path: str) -> str:
 
 def _document(container: Container, merged: str, root: str, joins: dict[str, str]) -> spec.Document:
     wanted, path = _with_sources(container, root), default_cgroup(container)
-    shared, host, volumes = _shared(container, root, joins), _host(container), f"{volumes_of(container, root)}/"
+    shared, host, below = _shared(container, root, joins), _host(container), f"{volumes_of(container, root)}/"
     if merged:
         user = privileges.user_of(
             wanted.rights, users.resolve(wanted.user, merged, image_groups=wanted.rights.image_groups)
@@ -383,14 +394,14 @@ def _document(container: Container, merged: str, root: str, joins: dict[str, str
         made = spec.config(
             wanted, container.id, rootfs_path=merged, cgroups_path=path, user=user, shared=shared, host=host
         )
-        return confine(spec.restrict(made, volumes), wanted.security, _machine())
+        return confine(spec.restrict(made, below), wanted.security, _machine())
     document = spec.parse_bundle(*rootfs.read_bundle(wanted.bundle))
     bundle_user = users.resolve(wanted.user, _bundle_root(document, wanted)) if wanted.user else None
     adapted = spec.adapt_bundle(document, wanted, cgroups_path=path, user=bundle_user, shared=shared, host=host)
     if not _is_possible(named := spec.cgroups_path_of(adapted)):
         file = f"{wanted.bundle}/config.json"
         raise BadRequest(f"{file}: linux.cgroupsPath {named!r} must be absolute, or SLICE:PREFIX:NAME for systemd")
-    return confine(spec.restrict(adapted, volumes), wanted.security, _machine())
+    return confine(spec.restrict(adapted, below), wanted.security, _machine())
 
 
 def user_of_exec(container: Container, user: str, root: str) -> Ids | None:

@@ -4,6 +4,7 @@ from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.views import PodView, View
+from supervisor.runtime.oci.volumes import Volume
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, ended
 
 IMAGE = Image("sha256:1", "sha256:2", ("localhost/a:latest",), (), "2026-11-20T12:00:00Z")
@@ -65,3 +66,19 @@ class FakeImages:
     async def remove_image(self, word: str) -> RemovedImage:
         self._note("remove_image", word)
         return RemovedImage((IMAGE.names[0],), (IMAGE.id,))
+
+
+class FakeVolumes:
+    def __init__(self, node: FakeNode) -> None:
+        self._note = node.note
+
+    async def create_volume(self, name: str) -> Volume:
+        self._note("create_volume", name)
+        return Volume(name, f"/v/{name}/data", AT_NS)
+
+    async def list_volumes(self) -> tuple[tuple[Volume, tuple[str, ...]], ...]:
+        self._note("list_volumes")
+        return ((Volume("data", "/v/data/data", AT_NS), ("c1", "c2")),)
+
+    async def remove_volume(self, name: str) -> None:
+        self._note("remove_volume", name)

@@ -26,6 +26,7 @@ MOUNTS = (
     Mount("", "/c", empty_dir="d", group=7),
     Mount("", "/e", tmpfs=True, size_bytes=9, mode=0o700, options=("exec",)),
     Mount("", "/f", tmpfs=True, mode=0),
+    Mount("", "/g", volume="data", options=("noexec",)),
 )
 
 
@@ -93,6 +94,9 @@ def test_memory_with_swap_is_refused_without_a_memory_limit_and_a_bundle_has_its
         (pb.Mount(source="/a", destination="/b", size_bytes=1), "m.size_bytes: only a tmpfs has one"),
         (pb.Mount(source="/a", destination="/b", mode=0), "m.mode: only a tmpfs has one"),
         (pb.Mount(tmpfs=True, source="/a", destination="/b"), "m.source: a tmpfs has none"),
+        (pb.Mount(source="/a", volume="v", destination="/b"), "m.source: a volume has none"),
+        (pb.Mount(volume="../x", destination="/b"), "m.volume '../x': allowed is the name of a volume"),
+        (pb.Mount(tmpfs=True, volume="v", destination="/b"), "m.volume: a tmpfs has none"),
         (pb.Mount(tmpfs=True, group=1, destination="/b"), "m.group: a tmpfs has none"),
         (pb.Mount(tmpfs=True, empty_dir="x", destination="/b"), "m.empty_dir: a tmpfs has none"),
         (pb.Mount(tmpfs=True, destination="b"), "m.destination 'b'"),

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import grpc
+import pytest
+
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.values import ExitPolicy, OnPauseExit, Pod, Spec
+from tests.supervisor.api.fake_node import AT_NS
 from tests.supervisor.api.rig import SPEC, Rig, refused, run
 
 POD = pb.PodSpec(name="web", namespace="shop", uid="u1", attempt=2, on_pause_exit="keep", exit_policy="stop")
@@ -53,6 +57,25 @@ def test_images_are_loaded_pulled_imported_listed_and_removed(tmp_path: Path) ->
         assert list((await rig.exitd.ListImages(pb.ListImagesRequest())).images[0].users) == ["c1"]
         assert list((await rig.exitd.RemoveImage(pb.RemoveImageRequest(word="a"))).ids) == ["sha256:1"]
         assert rig.node.asked[0] == ("load_image", "oci:/x", "a")
+
+    run(tmp_path, test)
+
+
+def test_volumes_are_made_listed_and_removed(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        made = (await rig.exitd.CreateVolume(pb.CreateVolumeRequest(name="data"))).volume
+        assert (made.name, made.path, made.created_at.ToNanoseconds()) == ("data", "/v/data/data", AT_NS)
+        (listed,) = (await rig.exitd.ListVolumes(pb.ListVolumesRequest())).volumes
+        assert list(listed.containers) == ["c1", "c2"]
+        await rig.exitd.RemoveVolume(pb.RemoveVolumeRequest(name="data"))
+        assert rig.node.asked == [("create_volume", "data"), ("list_volumes",), ("remove_volume", "data")]
+        for name in ("", "../x", "a/b", ".gone-1", "x" * 64):
+            for call, ask in (
+                (rig.exitd.CreateVolume, pb.CreateVolumeRequest),
+                (rig.exitd.RemoveVolume, pb.RemoveVolumeRequest),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError, match="the name of a volume"):
+                    await call(ask(name=name))
 
     run(tmp_path, test)
 

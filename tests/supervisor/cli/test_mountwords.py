@@ -25,7 +25,7 @@ def test_a_volume_has_an_absolute_source_and_may_have_options() -> None:
     "word",
     [
         *("", "/a", "/a:b", "/a:/b:rx", ":/b", "/a:", "/a:/b:ro:noexec", "/a:/b:", "/a:/b:size=1"),
-        *("name:/b", "/a:/b:Z", "/a:/b:ro,z"),
+        *("/a:/b:Z", "/a:/b:ro,z"),
     ],
 )
 def test_what_is_no_volume_is_refused(word: str) -> None:
@@ -33,18 +33,14 @@ def test_what_is_no_volume_is_refused(word: str) -> None:
         volume(word)
 
 
-def test_a_plain_word_is_the_name_of_a_volume_and_never_taken_for_a_directory() -> None:
-    with pytest.raises(BadRequest, match=r"'data:/x': exitd has no volumes of its own: write \./data for the"):
-        volume("data:/x")
-
-
 def test_every_way_to_mount_arrives() -> None:
     options = {
         "command": ("/", "true"),
-        "volume": ("/a:/b",),
+        "volume": ("/a:/b", "data:/v:ro,nocopy"),
         "mount": (
             "type=bind,src=/c,dst=/d,ro,bind-propagation=rshared",
             "type=bind,source=e,target=/f,readonly=false,bind-nonrecursive",
+            "src=other,dst=/w",
             "type=tmpfs,destination=/g,tmpfs-size=64k,tmpfs-mode=700",
         ),
         "tmpfs": ("/h", "/i:size=1m,mode=0755,exec,ro"),
@@ -52,15 +48,23 @@ def test_every_way_to_mount_arrives() -> None:
     spec = container_spec(run_options(options), {})
     assert list(spec.mounts) == [
         pb.Mount(source="/a", destination="/b"),
+        pb.Mount(volume="data", destination="/v", read_only=True),
         pb.Mount(source="/c", destination="/d", read_only=True, options=["rshared"]),
         pb.Mount(source=os.path.abspath("e"), destination="/f", options=["bind"]),
+        pb.Mount(volume="other", destination="/w"),
         pb.Mount(tmpfs=True, destination="/g", size_bytes=64 << 10, mode=0o700),
         pb.Mount(tmpfs=True, destination="/h"),
         pb.Mount(tmpfs=True, destination="/i", size_bytes=1 << 20, mode=0o755, options=["exec"], read_only=True),
     ]
     host = container_document(pb.Container(spec=spec))["HostConfig"]
     assert isinstance(host, dict)
-    assert host["Binds"] == ["/a:/b:rw", "/c:/d:ro,rshared", f"{os.path.abspath('e')}:/f:rw,bind"]
+    assert host["Binds"] == [
+        "/a:/b:rw",
+        "data:/v:ro",
+        "/c:/d:ro,rshared",
+        f"{os.path.abspath('e')}:/f:rw,bind",
+        "other:/w:rw",
+    ]
     assert host["Tmpfs"] == {"/g": "rw,size=65536,mode=700", "/h": "rw", "/i": "ro,exec,size=1048576,mode=755"}
 
 
@@ -71,9 +75,9 @@ def test_every_way_to_mount_arrives() -> None:
         ("type=bind,src=/a", "where"),
         ("type=bind,dst=/b", "of which directory or file"),
         ("type=bind,src=/a,dst=b", "must be an absolute path"),
-        ("src=/a,dst=/b", "no volumes of its own; write type=bind"),
-        ("type=volume,src=a,dst=/b", "no volumes of its own; write type=bind"),
-        ("type=image,src=a,dst=/b", "type 'image': write type=bind or type=tmpfs"),
+        ("type=volume,dst=/b", "which volume? Add src=NAME"),
+        ("src=a,dst=/b,tmpfs-size=1m", "type volume has no tmpfs-size"),
+        ("type=image,src=a,dst=/b", "type 'image': write type=bind, type=volume or type=tmpfs"),
         ("type=bind,src=/a,dst=/b,ro=perhaps", "'perhaps' is neither true nor false"),
         ("type=bind,src=/a,dst=/b,bind-propagation=up", "'up' is none of private"),
         ("type=bind,src=/a,dst=/b,tmpfs-size=1m", "type bind has no tmpfs-size"),

@@ -1,0 +1,115 @@
+"""Named volumes: directories that outlive the containers that mount them, until they are removed.
+
+ROOT/v/NAME/         0700; its time of modification is when it was made
+ROOT/v/NAME/data/    what containers see; while nobody has used it, it has the owner and mode of the directory it hides
+ROOT/v/.gone-HEX/    one that is being removed, and whose removal may have been cut off
+"""
+
+import os
+import secrets
+import shutil
+import stat
+from contextlib import suppress
+
+from shim.frozen import frozen
+from supervisor.runtime.oci.inroot import open_in_root
+
+GONE = ".gone-"
+DATA = "data"
+PRIVATE = 0o700
+MODE = 0o755  # of one that hides nothing
+
+
+@frozen
+class Volume:
+    """`made_ns`: since 1970."""
+
+    name: str
+    path: str
+    made_ns: int
+
+
+def top_of(root: str) -> str:
+    return f"{root}/v"
+
+
+def path_of(root: str, name: str) -> str:
+    """Return what a container mounts."""
+    return f"{top_of(root)}/{name}/{DATA}"
+
+
+def make(root: str, name: str) -> bool:
+    """Make the volume unless it is there; return whether it was not. Repeatable: one whose making was cut off is
+    completed. Raises OSError."""
+    for path in (top_of(root), f"{top_of(root)}/{name}"):
+        with suppress(FileExistsError):
+            os.mkdir(path, PRIVATE)
+    try:
+        os.mkdir(path_of(root, name))
+    except FileExistsError:
+        return False
+    os.chmod(path_of(root, name), MODE)  # whatever the umask is
+    return True
+
+
+def adopt(root: str, name: str, image_root: str, destination: str) -> None:
+    """Give a volume that has just been made the owner and mode of the directory that it hides; if that is none, it
+    stays root's. Raises OSError."""
+    try:
+        fd = open_in_root(image_root, destination)
+    except OSError:
+        return
+    try:
+        found = os.fstat(fd)
+    finally:
+        os.close(fd)
+    if stat.S_ISDIR(found.st_mode):
+        os.chown(path_of(root, name), found.st_uid, found.st_gid)
+        os.chmod(path_of(root, name), stat.S_IMODE(found.st_mode))
+
+
+def listing(root: str) -> tuple[Volume, ...]:
+    """Return all, by name. Raises OSError."""
+    found = []
+    for name in _names(root):
+        if not name.startswith("."):
+            with suppress(FileNotFoundError):  # removed meanwhile
+                made_ns = os.stat(f"{top_of(root)}/{name}").st_mtime_ns
+                found.append(Volume(name, path_of(root, name), made_ns))
+    return tuple(found)
+
+
+def take_away(root: str, name: str) -> str:
+    """Hide the volume: nobody finds it by its name any more. Return where it is, for `delete` or `put_back`; empty if
+    there is none. Raises OSError."""
+    gone = f"{top_of(root)}/{GONE}{secrets.token_hex(8)}"
+    try:
+        os.rename(f"{top_of(root)}/{name}", gone)
+    except FileNotFoundError:
+        return ""
+    return gone
+
+
+def put_back(root: str, name: str, gone: str) -> None:
+    """Undo `take_away`. Raises OSError."""
+    os.rename(gone, f"{top_of(root)}/{name}")
+
+
+def delete(gone: str) -> None:
+    """Remove a hidden volume with all that is in it. May take long. Raises OSError when something of it cannot be
+    removed; `sweep` tries again."""
+    shutil.rmtree(gone)
+
+
+def sweep(root: str) -> None:
+    """Complete removals that were cut off. May take long. Raises OSError."""
+    for name in _names(root):
+        if name.startswith(GONE):
+            delete(f"{top_of(root)}/{name}")
+
+
+def _names(root: str) -> list[str]:
+    try:
+        return sorted(os.listdir(top_of(root)))
+    except FileNotFoundError:
+        return []
