@@ -15,6 +15,7 @@ from supervisor.cli.app import complain, connect
 from supervisor.cli.fetch import fetch_image
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
 from supervisor.cli.spec import container_spec, run_options
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer
 
 GONE_SECONDS = 30.0  # from the end of a container to its removal by --rm
@@ -27,6 +28,7 @@ SHORT = {
     "env": ("-e",),
     "volume": ("-v",),
     "label": ("-l",),
+    "network": ("--net",),
 }
 VALUES = {
     "name": ("NAME", "Its name; default: one is made up."),
@@ -108,7 +110,7 @@ def _flags(name: str) -> tuple[str, ...]:
     return (*SHORT.get(name, ()), f"--{name.replace('_', '-')}", name)
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=Spelled, context_settings={"allow_interspersed_args": False})
 @click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running.")
 @session.detach_keys
 @session.sig_proxy
@@ -144,7 +146,7 @@ def run(
     return followed.code()
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=Spelled, context_settings={"allow_interspersed_args": False})
 @container_options
 @click.pass_context
 def create(ctx: click.Context, /, cidfile: str, pidfile: str, **words: Any) -> int:
