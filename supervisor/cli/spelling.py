@@ -1,4 +1,4 @@
-"""Options as docker's users spell them: `--rm=true`, `-e=K=V`."""
+"""Options as docker's users spell them: `--rm=true`, `-e=K=V`, and options that are docker's or podman's alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,11 +11,20 @@ TRUTH = {
 
 
 class Spelled(click.Command):
-    """A command that reads its options as docker's parser does."""
+    """A command that reads its options as docker's parser does. An option that it lacks and docker or podman has is
+    refused with what to do instead."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words, said = (args, {}) if ctx.resilient_parsing else plain(self.params, args)
-        rest = super().parse_args(ctx, words)
+        try:
+            rest = super().parse_args(ctx, words)
+        except click.NoSuchOption as error:
+            from supervisor.cli import refused  # imported on demand: exitctl must start fast
+
+            instead = refused.words_of(error.option_name)
+            if instead is None:
+                raise
+            raise click.UsageError(f"{error.option_name}: {instead}", ctx) from error
         ctx.params.update(said)
         return rest
 
