@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from supervisor.cli import refused
+from supervisor.cli import refused, verbs
 from supervisor.cli.__main__ import exitctl
 from tests.supervisor.cli import othertools
 
@@ -49,6 +49,15 @@ def option_rows() -> Iterator[tuple[str, ...]]:
         yield names, *("yes" if name in other else "" for other in (docker, podman)), becomes_of(name, short, here)
 
 
+def verb_rows() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each verb of docker and podman."""
+    for words in othertools.verbs():
+        if words in verbs.REFUSED:
+            yield f"`{words}`", f"refused: {verbs.REFUSED[words]}"
+        elif words not in verbs.GROUPS:
+            yield f"`{words}`", f"`exitctl {verbs.SAME.get(words, words)}`" if is_there(words) else MISSING
+
+
 def is_there(words: str) -> bool:
     """Return whether exitctl has this verb, or takes it as another word for one."""
     root = exitctl.make_context("exitctl", [], resilient_parsing=True)
@@ -62,6 +71,7 @@ def tables() -> dict[str, str]:
     """Return the tables by what they are about."""
     return {
         "options": table(("option", "docker", "podman", "exitctl"), option_rows()),
+        "verbs": table(("verb", "exitctl"), verb_rows()),
     }
 
 

@@ -1,4 +1,4 @@
-"""The names of docker's and podman's options of `run`. Names alone, to hold exitctl against."""
+"""The names that docker and podman have: options of `run`, and verbs. Names alone, to hold exitctl against."""
 
 # docker CLI 29.8: cli/command/container/{opts,run}.go; a short name behind its long one. The help lacks the last line.
 DOCKER = """add-host annotation attach:a blkio-weight blkio-weight-device cap-add cap-drop cgroup-parent cgroupns
@@ -32,8 +32,40 @@ user:u userns uts variant volume:v volumes-from workdir:w
 dns-opt healthcheck-command healthcheck-interval healthcheck-retries healthcheck-start-period healthcheck-timeout
 kernel-memory net override-arch override-os override-variant signature-policy link-local-ip"""
 
+# docker CLI 29.8: docs/reference/commandline, and the plugins that come with it.
+DOCKER_VERBS = """attach bake build builder buildx checkpoint commit compose config container context cp create diff
+events exec export help history image images import info inspect kill load login logout logs manifest network node
+pause plugin port ps pull push rename restart rm rmi run save search secret service stack start stats stop swarm
+system tag top trust unpause update version volume wait"""
+
+# podman 6.0: docs/source/markdown/podman-*.1.
+PODMAN_VERBS = """artifact attach auto-update build builder buildx commit completion compose container context cp
+create diff events exec export farm generate healthcheck help history image images import info init inspect kill kube
+load login logout logs machine manifest mount network pause play pod port ps pull push quadlet rename restart rm rmi
+run save search secret start stats stop system tag top umount unmount unpause unshare untag update version
+volume wait"""
+
+# Below the words that exitctl takes, both tools' verbs.
+BELOW = {
+    "container": """attach checkpoint cleanup clone commit cp create diff exec exists export init inspect kill list logs
+        ls mount pause port prune ps remove rename restart restore rm run runlabel start stats stop top umount unmount
+        unpause update wait""",
+    "image": """build diff exists history import inspect list load ls mount prune pull push remove rm rmi save scp
+        search sign tag tree trust umount unmount untag""",
+    "kube": "apply down generate play",
+    "pod": """clone create exists inspect kill list logs ls pause prune ps restart rm start stats stop top unpause""",
+    "system": "check connection df dial-stdio events hyperv-prep info migrate prune renumber reset service",
+}
+
 
 def options(names: str) -> dict[str, str]:
     """Return the short option, or an empty word, by the long one: `{"--env": "-e"}`."""
     split = (word.partition(":") for word in names.split())
     return {f"--{long}": f"-{short}" if short else "" for long, _, short in split}
+
+
+def verbs() -> list[str]:
+    """Return the verbs of both tools, `images` and `image list`, in the order of the alphabet."""
+    above = {*DOCKER_VERBS.split(), *PODMAN_VERBS.split()}
+    below = {f"{group} {verb}" for group, names in BELOW.items() for verb in names.split()}
+    return sorted(above | below)
