@@ -116,7 +116,7 @@ OPTIONS = {
     "--subgidname": _USERS,
     "--subuidname": _USERS,
     "--systemd": "exitd prepares nothing for systemd as an init; its signal to stop: --stop-signal RTMIN+3",
-    "--timeout": "end it from outside: timeout SECONDS exitctl run ..., or exitctl stop",
+    "--timeout": "run it with -d, then: exitctl wait --timeout SECONDS ID || exitctl stop ID",
     "--tls-verify": _PULLS,
     "--tz": "write -e TZ=Europe/Berlin, or take this host's: -v /etc/localtime:/etc/localtime:ro",
     "--uidmap": _USERS,
