@@ -23,7 +23,7 @@ def matching(field: str, value: str, pattern: LatePattern[str], allowed: str) ->
 
 def one_of(field: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise bad(field, value, " or ".join(allowed))
+        raise bad(field, value, " or ".join(word for word in allowed if word))
     return value
 
 

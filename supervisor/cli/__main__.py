@@ -12,6 +12,7 @@ from typing import Never
 
 import click
 
+from supervisor import __version__
 from supervisor.cli.app import OWN_FAILURE, READER_GONE, Commands, complain, exit_code
 from supervisor.model.errors import ExitdError
 
@@ -25,6 +26,7 @@ INTERRUPTED = 130  # 128 + SIGINT
     metavar="SOCKET",
     help="The daemon's socket. Default: $EXITD_ADDRESS, else exitd.sock in $EXITD_STATE (/run/exitd).",
 )
+@click.version_option(__version__, "-v", "--version", prog_name="exitctl")
 @click.option("--grpc", is_flag=True, help="Use gRPC, even if exitd.ttrpc exists beside exitd.sock.")
 def exitctl(address: str | None, grpc: bool) -> None:
     """Run containers whose every exit is reported once, with the true code, or as unknown with the reason.

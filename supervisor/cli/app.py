@@ -60,8 +60,55 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+class Verbs(click.Group):
+    """A group that also takes docker's and podman's verbs, and refuses those that exitd lacks with what to do
+    instead."""
+
+    @property
+    def path(self) -> str:
+        """The words between exitctl and a verb of this group, as `image`."""
+        return self.name or ""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        own = super().list_commands(ctx)
+        if own:
+            return own
+        from supervisor.cli import verbs  # imported on demand: exitctl must start fast
+
+        return [words.removeprefix(f"{self.path} ") for words in verbs.SAME if words.startswith(f"{self.path} ")]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        from supervisor.cli import verbs
+
+        words = f"{self.path} {cmd_name}".strip()
+        if words in verbs.GROUPS:
+            return Verbs(words, help=verbs.GROUPS[words])
+        found: click.Command | None = ctx.find_root().command if words in verbs.SAME else None
+        for word in verbs.SAME.get(words, "").split():
+            found = found.get_command(ctx, word) if isinstance(found, click.Group) else None
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            from supervisor.cli import verbs
+
+            words = f"{self.path} {args[0]}".strip()
+            if words in verbs.REFUSED:
+                ctx.fail(f"{words}: {verbs.REFUSED[words]}")
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Verbs):
     """The table above as a click group."""
+
+    @property
+    def path(self) -> str:
+        return ""
 
     def invoke(self, ctx: click.Context) -> object:
         """click would exit with 1 after a closed pipe, as a container may."""
@@ -76,7 +123,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return super().get_command(ctx, cmd_name)
         module = importlib.import_module(f"supervisor.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command

@@ -11,7 +11,7 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import output, parse, spoken
-from supervisor.cli.app import complain, connect, exit_code, now_ns
+from supervisor.cli.app import Verbs, complain, connect, exit_code, now_ns
 from supervisor.cli.fetch import FETCHED, patience
 from supervisor.cli.shape import Document
 from supervisor.cli.spec import here
@@ -24,7 +24,7 @@ NEVER = "N/A"
 SPOOL_DIRECTORY = "/var/tmp"  # not /tmp, which is often memory
 
 
-@click.group()
+@click.group(cls=Verbs)
 def image() -> None:
     """List, load, pull, import and remove images of exitd's own store."""
 

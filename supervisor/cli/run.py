@@ -16,6 +16,7 @@ from supervisor.cli.app import complain, connect
 from supervisor.cli.fetch import fetch_image
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
 from supervisor.cli.spec import ALWAYS, container_spec, run_options
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer
 
 GONE_SECONDS = 30.0  # from the end of a container to its removal by --rm
@@ -30,6 +31,7 @@ SHORT = {
     "label": ("-l",),
     "hostname": ("-h",),
     "cpu_shares": ("-c",),
+    "network": ("--net",),
 }
 VALUES = {
     "name": ("NAME", "Its name; default: one is made up."),
@@ -142,7 +144,7 @@ def _flags(name: str) -> tuple[str, ...]:
     return (*SHORT.get(name, ()), f"--{name.replace('_', '-')}", name)
 
 
-@click.command(context_settings=WORDS)
+@click.command(cls=Spelled, context_settings=WORDS)
 @click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running.")
 @session.detach_keys
 @session.sig_proxy
@@ -179,7 +181,7 @@ def run(
     return followed.code()
 
 
-@click.command(context_settings=WORDS)
+@click.command(cls=Spelled, context_settings=WORDS)
 @container_options
 @click.pass_context
 def create(ctx: click.Context, /, cidfile: str, pidfile: str, replaces: bool, **words: Any) -> int:

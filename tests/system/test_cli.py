@@ -53,6 +53,16 @@ def test_run_exits_with_127_for_what_is_not_there_and_leaves_no_container(cli: C
     assert "no-command" not in cli.ok("ps", "-a", "--format", "{{.Name}}")
 
 
+def test_dockers_spelling_is_read_and_what_exitd_lacks_is_refused_before_anything_is_made(cli: Cli) -> None:
+    said = cli(
+        "container", "run", "--rm=true", "--tty=false", "--net=none", "-e=CODE=7", "/", "sh", "-c", 'exit "$CODE"'
+    )
+    assert (said.code, said.out, said.err) == (7, "", "")
+    refused = cli("run", "--name", "published", "-p", "80:80", "--rm", "/", "true")
+    assert (refused.code, refused.out) == (125, "") and "--network host" in refused.err
+    assert "published" not in cli.ok("container", "ls", "-a", "--format", "{{.Name}}")
+
+
 @pytest.mark.parametrize(
     "words",
     [

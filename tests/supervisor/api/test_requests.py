@@ -144,6 +144,11 @@ def test_these_are_refused_by_the_name_of_the_field(field: str, fields: dict[str
     assert str(refused.value).startswith(field)
 
 
+def test_a_refusal_lists_the_words_that_can_be_written() -> None:
+    with pytest.raises(BadRequest, match=r"^network 'bridge': allowed is none or host or pod$"):
+        requests.spec_of(spec(network="bridge"))
+
+
 @pytest.mark.parametrize("fields", [{"restart": "sometimes"}, {"auto_remove": True, "restart": "always"}], ids=str)
 def test_a_restart_policy_that_cannot_be_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(BadRequest):

@@ -1,0 +1,94 @@
+"""The tables of docs/cli.md, of what exitctl has and says. `python -m tests.supervisor.cli.clipage` writes them."""
+
+import pathlib
+from collections.abc import Iterable, Iterator
+
+import click
+
+from supervisor.cli import refused, verbs
+from supervisor.cli.__main__ import exitctl
+from tests.supervisor.cli import othertools
+
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs/cli.md"
+SAME = "works as there"
+MISSING = "not yet"
+BEGIN, END = "<!-- {}: written by python -m tests.supervisor.cli.clipage -->\n", "<!-- end of {} -->\n"
+
+
+def options_of(verb: str) -> dict[str, click.Parameter]:
+    """Return what each option of a command of exitctl means, by all its names."""
+    root = exitctl.make_context("exitctl", [], resilient_parsing=True)
+    assert isinstance(exitctl, click.Group)
+    command = exitctl.get_command(root, verb)
+    assert command is not None
+    found = command.get_params(click.Context(command, parent=root, info_name=verb))
+    return {name: each for each in found for name in (*each.opts, *each.secondary_opts) if name.startswith("-")}
+
+
+def becomes_of(name: str, short: str, here: dict[str, click.Parameter]) -> str:
+    """Return what becomes of docker's or podman's option."""
+    if name not in here:
+        instead = refused.words_of(name)
+        return MISSING if instead is None else f"refused: {instead}"
+    words = [refused.DIFFERENT[each] for each in here[name].opts if each in refused.DIFFERENT]
+    if short and here.get(short) is not here[name]:
+        words.append(f"{short} is {max(here[short].opts, key=len)}" if short in here else f"no {short}")
+    return f"differs: {'; '.join(words)}" if words else SAME
+
+
+def option_rows() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each option of `docker run` and `podman run`."""
+    here, docker, podman = (
+        options_of("run"),
+        othertools.options(othertools.DOCKER),
+        othertools.options(othertools.PODMAN),
+    )
+    for name in sorted({*docker, *podman}):
+        short = docker.get(name) or podman.get(name, "")
+        names = f"`{short}`, `{name}`" if short else f"`{name}`"
+        yield names, *("yes" if name in other else "" for other in (docker, podman)), becomes_of(name, short, here)
+
+
+def verb_rows() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each verb of docker and podman."""
+    for words in othertools.verbs():
+        if words in verbs.REFUSED:
+            yield f"`{words}`", f"refused: {verbs.REFUSED[words]}"
+        elif words not in verbs.GROUPS:
+            yield f"`{words}`", f"`exitctl {verbs.SAME.get(words, words)}`" if is_there(words) else MISSING
+
+
+def is_there(words: str) -> bool:
+    """Return whether exitctl has this verb, or takes it as another word for one."""
+    root = exitctl.make_context("exitctl", [], resilient_parsing=True)
+    found: click.Command | None = exitctl
+    for word in words.split():
+        found = found.get_command(root, word) if isinstance(found, click.Group) else None
+    return found is not None
+
+
+def tables() -> dict[str, str]:
+    """Return the tables by what they are about."""
+    return {
+        "options": table(("option", "docker", "podman", "exitctl"), option_rows()),
+        "verbs": table(("verb", "exitctl"), verb_rows()),
+    }
+
+
+def table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    escaped = ([cell.replace("|", r"\|") for cell in line] for line in (headings, ("---",) * len(headings), *rows))
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+
+
+def anew(page: str) -> str:
+    """Return the page with today's tables; everything else of it stays."""
+    for name, rows in tables().items():
+        before, begin, rest = page.partition(BEGIN.format(name))
+        _, end, after = rest.partition(END.format(name))
+        assert begin and end, name
+        page = before + begin + rows + end + after
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(anew(PAGE.read_text()))

@@ -1,0 +1,102 @@
+"""Options as docker's users spell them."""
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli.run import run
+from supervisor.cli.spelling import TRUTH, plain
+from tests.supervisor.cli.conftest import Exitctl
+from tests.supervisor.cli.fake_daemon import FakeDaemon
+
+WORDS = ("--rm", "--rm=true", "-it", "-i", "-e", "K=V", "-eK=V", "--env=K=V", "--name", "--", "-", "x", "-x")
+VALUE_REFUSED = "Option '--rm' does not take a value."  # click's
+
+
+def parsed(*words: str) -> tuple[list[str], dict[str, bool]]:
+    return plain(run.params, words)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words", "said"),
+    [
+        ("--rm=true /", "/", {"rm": True}),
+        ("--rm=false /", "/", {"rm": False}),
+        ("-it=false /", "-i /", {"tty": False}),
+        ("-ti=1 --read-only=F x", "-t x", {"interactive": True, "read_only": False}),
+        ("-e=K=V /", "-e K=V /", {}),
+        ("-ite=K=V /", "-ite K=V /", {}),
+        ("-eK=V /", "-e K=V /", {}),
+        ("--env=K=V /", "--env K=V /", {}),
+        ("-m= /", "-m = /", {}),
+        ("--name --rm=true --rm=true", "--name --rm=true", {"rm": True}),
+        ("-- --rm=true", "-- --rm=true", {}),
+        ("x --rm=true", "x --rm=true", {}),
+        ("- --rm=true", "- --rm=true", {}),
+        ("--frob=1 x", "--frob=1 x", {}),
+        ("-ix", "-ix", {}),
+        ("--sig-proxy=false x", "x", {"sig_proxy": False}),
+        ("--no-sig-proxy=false x", "--no-sig-proxy=false x", {}),
+        ("--name", "--name", {}),
+    ],
+)
+def test_words_become_those_that_click_reads(typed: str, words: str, said: dict[str, bool]) -> None:
+    assert parsed(*typed.split()) == (words.split(), said)
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (("--rm", "--rm=false"), False),
+        (("--rm=false", "--rm"), True),
+        (("--rm=true", "--rm=false"), False),
+        (("--rm=0", "--rm=T"), True),
+    ],
+)
+def test_of_several_values_the_last_one_holds(
+    daemon: FakeDaemon, exitctl: Exitctl, words: tuple[str, ...], value: bool
+) -> None:
+    assert exitctl("create", *words, "/", "true").code == 0
+    assert daemon.asked_for(pb.CreateContainerRequest)[0].spec.auto_remove is value
+
+
+def test_a_letter_that_is_given_again_counts_as_last() -> None:
+    assert parsed("-i=false", "-it", "x") == (["-it", "x"], {})
+    assert parsed("--sig-proxy=true", "--no-sig-proxy", "x") == (["--no-sig-proxy", "x"], {})
+
+
+def test_what_docker_takes_after_an_equals_sign_arrives(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    words = "--read-only=true --tty=false -i=true -e=A=b=c -m=64m -u=1:2 -w=/tmp --net=host"
+    assert exitctl("create", *words.split(), "/", "true").code == 0
+    spec = daemon.asked_for(pb.CreateContainerRequest)[0].spec
+    assert (spec.read_only, spec.tty, spec.stdin, list(spec.env)) == (True, False, True, ["A=b=c"])
+    assert (spec.memory_bytes, spec.user, spec.cwd, spec.network) == (64 << 20, "1:2", "/tmp", "host")
+
+
+def test_a_value_that_is_no_truth_value_is_refused(exitctl: Exitctl) -> None:
+    outcome = exitctl("run", "--rm=maybe", "/", "true")
+    assert outcome.code == 125
+    assert outcome.err == "Error: --rm=maybe: write --rm, --rm=true or --rm=false\n"
+
+
+@given(st.lists(st.sampled_from(WORDS)))
+def test_click_reads_the_same_but_for_the_values_of_flags(words: list[str]) -> None:
+    typed = reading(words)
+    if typed != VALUE_REFUSED:
+        assert reading(parsed(*words)[0]) == typed
+
+
+def reading(words: list[str]) -> object:
+    """What click makes of the words, without exitctl's part; the message when it refuses them."""
+    command = click.Command("run", params=run.params, context_settings={"allow_interspersed_args": False})
+    try:
+        return command.make_context("run", list(words)).params
+    except click.UsageError as error:
+        return error.format_message()
+
+
+@pytest.mark.parametrize("word", TRUTH)
+def test_truth_is_spelled_as_in_go(word: str) -> None:
+    assert parsed(f"--rm={word}") == ([], {"rm": TRUTH[word]})

@@ -1,0 +1,28 @@
+"""docs/cli.md is what exitctl has and says."""
+
+from supervisor.cli import refused, verbs
+from tests.supervisor.cli import clipage
+
+PAGE = clipage.PAGE.read_text()
+
+
+def test_the_tables_are_those_of_today() -> None:
+    assert clipage.anew(PAGE) == PAGE, "run `python -m tests.supervisor.cli.clipage`"
+
+
+def test_each_option_and_each_verb_has_a_row() -> None:
+    for name in (*refused.OPTIONS, *refused.DIFFERENT):
+        assert f"`{name}` | " in PAGE
+    for words in (*verbs.REFUSED, *verbs.SAME):
+        assert f"| `{words}` | " in PAGE
+
+
+def test_a_page_of_yesterday_is_seen_and_only_its_tables_are_written_anew() -> None:
+    old = PAGE.replace("| `--rm` | yes | yes | works as there |\n", "")
+    assert old != PAGE and clipage.anew(old) == PAGE
+    assert clipage.anew(f"# Before\n{PAGE}after\n") == f"# Before\n{PAGE}after\n"
+
+
+def test_the_examples_print_the_words_of_the_product() -> None:
+    assert f"Error: -p: {refused.words_of('-p')}\n" in PAGE
+    assert f"Error: stats: {verbs.REFUSED['stats']}\n" in PAGE
