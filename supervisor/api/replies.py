@@ -86,6 +86,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         sysctls=dict(spec.sysctls),
         resolver=resolver_message(spec.resolver),
         ipc=spec.ipc,
+        init=spec.init,
     )
 
 

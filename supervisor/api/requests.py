@@ -82,6 +82,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         limits=limits_of(message.limits, message.memory_bytes, of_bundle=bool(message.bundle)),
         devices=devices_of(message.devices),
         sysctls=sysctls_of(message.sysctls, network=message.network, ipc=message.ipc),
+        init=_init(message),
         ipc=one_of("ipc", message.ipc or "own", _IPCS),
         resolver=resolver_of(message.resolver, of_bundle=bool(message.bundle)),
     )
@@ -206,6 +207,12 @@ def _one_root(message: pb.ContainerSpec) -> pb.ContainerSpec:
     absolute("rootfs", message.rootfs)
     absolute("bundle", message.bundle)
     return message
+
+
+def _init(message: pb.ContainerSpec) -> bool:
+    if message.init and (message.bundle or message.image == "pause"):
+        raise BadRequest("init: a bundle names its own first process, and pause is one; leave it out", field="init")
+    return message.init
 
 
 def _args(message: pb.ContainerSpec) -> tuple[str, ...]:

@@ -116,6 +116,7 @@ def container_options(function: Command) -> Command:
         click.option("--cpu-period", type=int, metavar="US", help="The period of --cpu-quota; default 100000."),
         click.option("--oom-score-adj", type=int, metavar="N", help="How soon it is killed when memory is short."),
         click.option("--no-hosts", is_flag=True, help="Its /etc/hosts, hostname and resolv.conf are its image's."),
+        click.option("--init", is_flag=True, help="Begin its command under exitd's init program, which reaps orphans."),
         click.option("--read-only", is_flag=True, help="Make its root file system read-only."),
         click.option(
             "--stop-timeout", type=click.IntRange(min=0), metavar="S", help="Grace period of stop; default 10."

@@ -221,6 +221,7 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "DnsSearch": list(spec.resolver.searches),
         "DnsOptions": list(spec.resolver.options),
         "ExtraHosts": [host_word(entry) for entry in spec.resolver.hosts],
+        "Init": spec.init,
         "IpcMode": "host" if spec.ipc == "host" else "private",
         "PidMode": {"host": "host", "pod": f"container:{spec.sandbox}"}.get(spec.pid, ""),
         "NanoCpus": spec.cpu_limit_milli * 1_000_000,

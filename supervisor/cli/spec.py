@@ -66,6 +66,7 @@ class RunOptions:
     interactive: bool = False
     pid: str = ""
     ipc: str = ""
+    init: bool = False
     pod: str = ""
     on_pause_exit: str = ""
     cpus: str = ""
@@ -130,6 +131,7 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         stdin=options.interactive,
         pid=options.pid,
         ipc=_ipc(options.ipc),
+        init=options.init,
         sandbox=options.pod,
         pod=_pod(options),
         cpu_limit_milli=cpu_limit_milli(options.cpus, options.limits),

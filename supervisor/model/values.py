@@ -428,6 +428,7 @@ class Spec:
     devices: tuple[HostDevice, ...] = ()
     sysctls: tuple[tuple[str, str], ...] = ()
     resolver: Resolver = field(default_factory=Resolver)
+    init: bool = False  # its command is begun by exitd's init program
     ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host
 
 

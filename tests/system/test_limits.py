@@ -10,6 +10,7 @@ import pytest
 from tests.system.exitctl import Cli
 from tests.system.runtimes import program
 from tests.system.test_rights import said
+from tests.system.waits import until
 
 BY_RUNTIME = pytest.mark.parametrize("runtime", ["runc", "crun"])
 
@@ -131,3 +132,25 @@ def test_with_the_machines_ipc_namespace_it_has_its_shared_memory(cli: Cli) -> N
     assert not {*own} & {*machines}
     refused = cli.run("--ipc", "host", "--sysctl", "kernel.msgmax=9000", "true")
     assert (refused.code, "with the host's ipc namespace" in refused.err) == (125, True), refused
+
+
+@BY_RUNTIME
+def test_the_init_program_reaps_orphans_hands_signals_on_and_ends_as_the_command(
+    cli: Cli, tmp_path: pathlib.Path, runtime: str
+) -> None:
+    wrapped = ("--runtime", program(runtime, tmp_path), "--init")
+    look = (
+        "(sh -c 'kill -0 $PPID; exit 5' &); sleep 0.1; cat /proc/1/comm; cat /proc/[0-9]*/stat | grep -c ' Z '; exit 6"
+    )
+    result = cli.run("--rm", *wrapped, "sh", "-c", look)
+    assert (result.code, result.out) == (6, "exitd-init\n0\n"), result
+    assert cli.run("--rm", *wrapped, "sh", "-c", "kill -9 $$").code == 137
+    missing = cli.run("--rm", *wrapped, "no-such-program")
+    assert (missing.code, "no-such-program" in missing.err) == (127, True), missing
+    assert cli.ok("ps", "-q") == ""
+    name = f"held-{runtime}"
+    cli.background(name, *wrapped, "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done")
+    cli.until_status(name, "running")
+    until(lambda: cli.ok("logs", name) == "up", "it does not begin")
+    assert cli.ok("stop", name) == name
+    assert cli("wait", name).out == "9\n"

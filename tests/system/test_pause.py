@@ -135,3 +135,23 @@ def test_its_memory_is_a_few_pages(pod: Pod) -> None:
     sizes = {line.split(":")[0]: int(line.split()[1]) for line in rollup[1:]}
     print({key: size for key, size in sizes.items() if size})
     assert sizes["Anonymous"] <= 64  # musl needs 8, glibc 44
+
+
+def test_with_a_program_it_ends_as_that_does() -> None:
+    ends = {"exit 7": 7, "kill -9 $$": 137, "kill -SEGV $$": 139}
+    for script, status in ends.items():
+        assert subprocess.run([PAUSE, "--", "sh", "-c", script], timeout=LIMIT_SECONDS).returncode == status
+    for program, status, words in (("no-such", 127, "no-such: not found"), ("/etc/passwd", 126, "cannot be executed")):
+        done = subprocess.run([PAUSE, "--", program], stderr=subprocess.PIPE, text=True, timeout=LIMIT_SECONDS)
+        assert (done.returncode, words in done.stderr) == (status, True), done
+
+
+def test_it_hands_signals_on_and_the_program_has_them_unblocked() -> None:
+    script = "trap 'echo hup' HUP; trap 'echo usr; exit 4' USR1; echo up; while :; do sleep 0.01; done"
+    with subprocess.Popen([PAUSE, "--", "sh", "-c", script], stdout=subprocess.PIPE, text=True) as init:
+        assert init.stdout is not None
+        for number, words in ((None, "up\n"), (signal.SIGHUP, "hup\n"), (signal.SIGUSR1, "usr\n")):
+            if number is not None:
+                init.send_signal(number)
+            assert init.stdout.readline() == words
+        assert init.wait(LIMIT_SECONDS) == 4

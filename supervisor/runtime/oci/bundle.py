@@ -334,6 +334,7 @@ def _with_sources(container: Container, root: str) -> Spec:
     with others."""
     mounts = tuple(_with_source(container, root, mount) for mount in container.spec.mounts)
     shared = not container.spec.bundle and rootfs.is_shared(container.spec)
+    mounts = (*_init(container, root), *mounts)
     return replace(container.spec, mounts=mounts, read_only=container.spec.read_only or shared)
 
 
@@ -346,6 +347,10 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
         tuple(pods.seen_by_runtime(container).items()),
         _files(container, root),
     )
+
+
+def _init(container: Container, root: str) -> tuple[Mount, ...]:
+    return (Mount(f"{root}/pause/pause", spec.INIT, read_only=True),) if container.spec.init else ()
 
 
 def _files(container: Container, root: str) -> tuple[tuple[str, str], ...]:
@@ -433,9 +438,10 @@ def _command(document: spec.Document) -> command.Command | None:
 def command_of(process: dict[str, Any], rootfs: str, mounts: tuple[str, ...]) -> command.Command:
     """Return what such a process executes on that root file system."""
     user = process.get("user", {})
+    words = process["args"]
     return command.Command(
         rootfs,
-        process["args"][0],
+        words[2] if words[0] == spec.INIT else words[0],
         command.path_of(process.get("env", ())),
         process.get("cwd", "/"),
         users.Ids(user.get("uid", 0), user.get("gid", 0), tuple(user.get("additionalGids", ()))),

@@ -30,6 +30,7 @@ MOUNTS = (  # destination, type, source, options
     ("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid noexec nodev relatime ro"),
 )
 SHM = "/dev/shm"
+INIT = "/sbin/exitd-init"  # where exitd's init program is mounted
 HARMLESS = ("nosuid", "nodev", "noexec")
 RESTRICTED = ("nosuid", "nodev")
 TMPFS_MODE = 0o1777
@@ -313,7 +314,7 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
     return {
         "terminal": spec.tty,
         "user": user_section(user),
-        "args": list(spec.args),
+        "args": [*((INIT, "--") if spec.init else ()), *spec.args],
         "env": merge_env(defaults, spec.env),
         "cwd": _absolute(spec.cwd, "working directory"),
         "capabilities": privileges.capability_sets(spec.rights, user, host.capabilities),

@@ -78,6 +78,12 @@ def test_what_no_kernel_takes_is_refused_by_name(message: pb.LimitsSpec, words: 
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("root", [{"bundle": "/b"}, {"image": "pause"}])
+def test_exitds_init_program_is_not_for_what_has_its_own(root: dict[str, str]) -> None:
+    with pytest.raises(BadRequest, match="init: a bundle names its own first process"):
+        spec_of(pb.ContainerSpec(init=True, **root))  # type: ignore[arg-type]
+
+
 def test_memory_with_swap_is_refused_without_a_memory_limit_and_a_bundle_has_its_own_shm() -> None:
     with pytest.raises(BadRequest, match=r"limits\.memory_swap_bytes '-1': .*only together with a memory limit"):
         limits_of(pb.LimitsSpec(memory_swap_bytes=-1), 0, of_bundle=False)

@@ -17,7 +17,7 @@ DOCKER, PODMAN = othertools.options(othertools.DOCKER), othertools.options(other
 ALL = {**PODMAN, **DOCKER}
 NAMES = {*ALL, *ALL.values()} - {""}
 # Neither there nor refused yet; an option that comes leaves this set.
-COMING = {"--init"}
+COMING: set[str] = set()
 HERE = {name for each in run.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
 REFUSED = sorted({*refused.OPTIONS, *refused.SHORTS})
 each_refused = pytest.mark.parametrize("name", REFUSED)

@@ -187,6 +187,10 @@ def test_with_the_hosts_ipc_it_has_the_hosts_shared_memory() -> None:
         made(Spec("c", ("a",), ipc="host", limits=Limits(shm_bytes=1)))
 
 
+def test_the_init_program_begins_the_command() -> None:
+    assert made(Spec("c", ("a", "b"), init=True))["process"]["args"] == ["/sbin/exitd-init", "--", "a", "b"]
+
+
 def test_swap_is_refused_where_it_is_not_counted_and_shared_memory_of_ones_own_in_a_pod() -> None:
     with pytest.raises(BadRequest, match="counts no swap"):
         made(Spec("c", ("a",), memory_bytes=80, limits=LIMITS), host=Host(swap_limit=False))
