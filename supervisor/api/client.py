@@ -188,6 +188,11 @@ class Client:
         reply: pb.RemoveImageReply = self._call("RemoveImage", pb.RemoveImageRequest(word=word), WORK_SECONDS)
         return reply
 
+    def pids(self, container: str) -> tuple[int, ...]:
+        """Return the pids of all its processes; none when it does not run."""
+        reply: pb.PidsReply = self._call("Pids", pb.PidsRequest(id=container), CALL_SECONDS)
+        return tuple(reply.pids)
+
     def create_volume(self, name: str) -> pb.Volume:
         reply: pb.CreateVolumeReply = self._call("CreateVolume", pb.CreateVolumeRequest(name=name), CALL_SECONDS)
         return reply.volume

@@ -38,6 +38,7 @@ COMMANDS = {
     "image": ("image", "List, load, pull, import and remove images"),
     "volume": ("volume", "Create, list and remove volumes"),
     "ps": ("look", "List containers"),
+    "top": ("top", "Show the processes of a container"),
     "inspect": ("look", "Show everything about containers"),
     "wait": ("watch", "Wait for containers to end and print their codes"),
     "pods": ("pods", "List pods"),

@@ -5,7 +5,7 @@ Loaded when a verb was typed that is not exitctl's own, and for docs/cli.md.
 
 _CONTAINERS = (
     *("attach", "create", "exec", "inspect", "kill", "logs", "pause", "ps", "restart", "rm", "run"),
-    *("start", "stop", "unpause", "wait"),
+    *("start", "stop", "top", "unpause", "wait"),
 )
 SAME = {
     "images": "image ls",
@@ -17,6 +17,8 @@ SAME = {
     "image remove": "image rm",
     "image rmi": "image rm",
     **{f"container {verb}": verb for verb in _CONTAINERS},
+    "volume list": "volume ls",
+    "volume remove": "volume rm",
     "container list": "ps",
     "container ls": "ps",
     "container remove": "rm",
@@ -54,9 +56,9 @@ _DIFF = "exitd lists no changes; they lie in the container's layer, below the ro
 _PORT = "exitd publishes no ports; with --network host they are the host's: ss -ltnp"
 _RENAME = "a container keeps its name; make another with exitctl run --name NAME"
 _UPDATE = "limits and policies are set when the container is made; make another with exitctl run"
-_TOP = "exitctl exec ID ps aux shows them, or on this machine: systemd-cgls"
 _STATS = "systemd-cgtop shows what containers use; exitctl metrics has their exits, restarts and memory kills"
 _MOUNT = "a running container's files are below /proc/PID/root, with the pid of exitctl inspect -f '{{.State.Pid}}' ID"
+_VOLUME_FILES = "its files are a directory of this machine: exitctl volume inspect -f '{{.Mountpoint}}' NAME"
 _EXISTS = "its code answers: exitctl inspect ID >/dev/null"
 _KUBE = "write a manifest of a Pod, and run it by exitctl play"
 _MACHINE = "exitd runs on Linux itself, and has no virtual machine"
@@ -65,6 +67,13 @@ _SIGN = "exitd signs no images; what must be signed, /etc/containers/policy.json
 _TREE = "exitctl image ls --format json shows what exitd knows of its images"
 
 REFUSED = {
+    "volume exists": "its code answers: exitctl volume inspect NAME >/dev/null",
+    "volume export": _VOLUME_FILES,
+    "volume import": _VOLUME_FILES,
+    "volume mount": _VOLUME_FILES,
+    "volume reload": "exitd has no drivers of volumes",
+    "volume unmount": _VOLUME_FILES,
+    "volume update": "a volume has nothing but its files",
     "artifact": "exitd keeps images only; skopeo copies artifacts, too",
     "auto-update": "pull the image, exitctl image pull NAME, then make the container anew: exitctl rm -f, exitctl run",
     "bake": _BUILD,
@@ -106,7 +115,6 @@ REFUSED = {
     "stats": _STATS,
     "swarm": _SWARM,
     "tag": _TAG,
-    "top": _TOP,
     "trust": _SIGN,
     "umount": _MOUNT,
     "unmount": _MOUNT,
@@ -129,7 +137,6 @@ REFUSED = {
     "container restore": _CHECKPOINT,
     "container runlabel": "exitd runs no commands that an image names; type the command: exitctl run",
     "container stats": _STATS,
-    "container top": _TOP,
     "container umount": _MOUNT,
     "container unmount": _MOUNT,
     "container update": _UPDATE,

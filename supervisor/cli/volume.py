@@ -7,14 +7,14 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.cli import output
-from supervisor.cli.app import complain, connect, each, exit_code
+from supervisor.cli.app import Verbs, complain, connect, each, exit_code
 from supervisor.cli.shape import Document, time_text
 from supervisor.model.errors import ExitdError, NoSuchVolume, VolumeInUse
 
 HEADINGS = ("VOLUME NAME", "CREATED", "CONTAINERS")
 
 
-@click.group()
+@click.group(cls=Verbs)
 def volume() -> None:
     """Create, list and remove volumes: `run -v NAME:/DIR` mounts one, and makes it if it is not there."""
 

@@ -320,3 +320,16 @@ def on_a_terminal(cli: Cli, *words: str) -> str:
     os.close(ours)
     assert process.wait(30) == 0, text
     return text.decode()
+
+
+def test_top_shows_a_containers_processes_as_ps_does(cli: Cli) -> None:
+    pid = cli.field("alive", ".State.Pid")
+    heading, line = cli.ok("top", "alive").splitlines()
+    assert heading.split()[1] == "PID" and line.split()[1] == pid and line.endswith("sleep 600")
+    assert cli.ok("top", "alive", "-o", "pid,comm").splitlines()[1].split() == [pid, "sleep"]
+    (only,) = cli.ok("container", "top", "alive", "-eo", "pid").splitlines()[1:]
+    assert only.strip() == pid
+    refused = {("seven",): "is not running", ("alive", "-o", "comm"): "no column PID", ("alive", "--no"): "ps --no"}
+    for words, complaint in refused.items():
+        said = cli("top", *words)
+        assert (said.code, said.out, complaint in said.err) == (125, "", True), said
