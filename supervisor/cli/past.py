@@ -6,7 +6,7 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.cli import output, parse, spoken, story, table
+from supervisor.cli import output, parse, spoken, story, table, tally
 from supervisor.cli.app import connect, now_ns
 from supervisor.cli.shape import Document, ledger_document, time_text
 from supervisor.model.errors import ExitdError, NoSuchContainer
@@ -38,6 +38,7 @@ def why(ctx: click.Context, container: str) -> int:
 @click.option("--unknown", is_flag=True, help="Only exits whose code is unknown.")
 @click.option("--reason", type=click.Choice([each.value for each in Reason]), help="Only exits for this reason.")
 @click.option("--id", "container", default="", metavar="ID", help="Only exits of this container.")
+@click.option("--by", type=click.Choice([*tally.KEYS]), help="Count the ends of containers by this, the most first.")
 @click.option("--no-trunc", is_flag=True, help="Print whole ids.")
 @output.option("table")
 @click.pass_context
@@ -47,6 +48,7 @@ def exits(
     unknown: bool,
     reason: str | None,
     container: str,
+    by: str | None,
     no_trunc: bool,
     format_: str,
 ) -> int:
@@ -58,11 +60,21 @@ def exits(
     client = connect(ctx)
     found = _of(client, request) if container else client.exits(request)
     found = (one for one in found if reason is None or one.reason == reason)
-    if wanted.kind == "table":
+    if by is not None:
+        _show_tallies(wanted, found, by)
+    elif wanted.kind == "table":
         print(table.columns([HEADINGS, *(_row(exit_, whole=no_trunc) for exit_ in found)]), end="")
     else:
         output.show(wanted, map(ledger_document, found), (), _no_row)
     return 0
+
+
+def _show_tallies(wanted: output.Format, found: Iterable[pb.Exit], by: str) -> None:
+    counted = tally.tallies(found, by)
+    if wanted.kind == "table":
+        print(table.columns([tally.headings(by), *map(tally.row, counted)]), end="")
+    else:
+        output.show(wanted, [tally.document(each, by) for each in counted], (), _no_row)
 
 
 def _last_exit(client: Client, word: str) -> tuple[pb.Container | None, pb.Exit | None]:

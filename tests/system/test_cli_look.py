@@ -333,3 +333,15 @@ def test_top_shows_a_containers_processes_as_ps_does(cli: Cli) -> None:
     for words, complaint in refused.items():
         said = cli("top", *words)
         assert (said.code, said.out, complaint in said.err) == (125, "", True), said
+
+
+def test_exits_are_counted_by_what_they_have_in_common(cli: Cli) -> None:
+    heading, *rows = [line.split() for line in cli.ok("exits", "--by", "container").splitlines()]
+    assert heading == ["CONTAINER", "ENDS", "OK", "FAILED", "SIGNALED", "OOM", "UNKNOWN", "LAST"]
+    counts = {name: words for name, *words in rows}
+    assert counts["seven"][:6] == ["1", "0", "1", "0", "0", "0"]
+    assert counts["killed"][:6] == ["1", "0", "0", "1", "0", "0"]
+    by_reason = [json.loads(line) for line in cli.ok("exits", "--by", "reason", "--format", "jsonl").splitlines()]
+    assert {"self", "kill"} <= {each["Reason"] for each in by_reason}
+    said = cli("exits", "--by", "colour")
+    assert said.code != 0 and "colour" in said.err
