@@ -190,8 +190,8 @@ class Execs(Participant):
             await self._surely(live, execs.ExecMade(made.init, made.shim, made.oom_kills, made.unseen))
             if made.init is None:
                 live.held = live.held or self._unseen()
-            elif await room.surely(lambda: self._ends_with_container(live)):
-                await self._kill_with_container(live)
+            else:
+                self._node.spawn(self._end_with_container(live))
             return live.exec
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
             await self._surely(live, execs.ExecMakeFailed(str(error) or repr(error)))
@@ -214,6 +214,11 @@ class Execs(Participant):
             raise WrongState(f"{name} is {now.phase.value}; an exec needs a running container", id=now.id) from cause
         if now.run != container.run or self._node.is_ending(now):
             raise WrongState(f"{name} has ended", id=now.id) from cause
+
+    async def _end_with_container(self, live: Live) -> None:
+        """Its container may have ended while it was made."""
+        if await room.surely(lambda: self._ends_with_container(live)):
+            await self._kill_with_container(live)
 
     # -- an exec is to end
 

@@ -31,9 +31,17 @@ log = structlog.get_logger(__name__)
 class KeeperSilent(Exception):
     """The keeper is gone, is stopped, or could not be started. The caller goes on without this witness.
 
-    `is_gone`: it is certain that no keeper is there, not even one that is slow or is being upgraded."""
+    `is_gone`: it is certain that no keeper is there, not even one that is slow or is being upgraded. `is_there`: one
+    is, and does not answer now."""
 
     is_gone = False
+    is_there = False
+
+
+def _no_answer(why: str) -> KeeperSilent:
+    silent = KeeperSilent(why)
+    silent.is_there = True
+    return silent
 
 
 class JournalUnread(Exception):
@@ -106,7 +114,7 @@ class Keeper:
                 _disown(future)
                 self._rest_until = asyncio.get_running_loop().time() + REST_SECONDS
                 self._drop("no answer")
-                raise KeeperSilent(f"no answer in {ANSWER_SECONDS} s") from error
+                raise _no_answer(f"no answer in {ANSWER_SECONDS} s") from error
             except asyncio.CancelledError:
                 _disown(future)
                 raise
@@ -236,7 +244,7 @@ class Keeper:
             if self._closed:
                 raise KeeperSilent("closed")
             if asyncio.get_running_loop().time() < self._rest_until:
-                raise KeeperSilent("it did not answer a moment ago")
+                raise _no_answer("it did not answer a moment ago")
             try:
                 self._attach(self._connect() or await self._start(may_start=may_start and self._may_start))
             except OSError as error:

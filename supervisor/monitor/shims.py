@@ -166,7 +166,7 @@ class Shims:
         except keeper.KeeperSilent as error:
             if room.is_used_up(error.__cause__):  # it cannot be asked now; without it a witness would be missing
                 raise room.busy("a connection to the keeper", error) from error
-            if adopt and not seats.has_copies:  # then no process has held the output's other end
+            if adopt and not seats.has_copies and not error.is_there:  # then no process has the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
             if adopt and not error.is_gone:  # a slow one has more of the run than exitd, and may have begun a shim
                 raise Busy(f"no answer of the keeper yet: {error}") from error

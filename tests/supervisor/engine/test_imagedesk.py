@@ -150,7 +150,9 @@ def test_pulls_that_hang_hold_up_no_load_no_container_and_no_end_of_the_daemon(
             await test(ImageDesk(Images(str(tmp_path / "r"))))
 
     asyncio.run(main())
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("image-")]
+    for thread in [each for each in threading.enumerate() if each.name.startswith("image-")]:
+        thread.join(LIMIT_SECONDS)  # told to end, and not waited for
+        assert not thread.is_alive()
 
 
 def test_more_loads_than_threads_all_come_to_their_end(tmp_path: pathlib.Path, layout: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shim import fields, launch, native, slots
-from supervisor.model.errors import Busy
+from supervisor.model.errors import Busy, ShimFailed
 from supervisor.model.values import Process, RunKey
 from supervisor.monitor import epoll, keeper, rundir, shims
 from supervisor.monitor.shims import Shims
@@ -50,6 +50,36 @@ async def test_a_replacement_is_given_up_after_the_end_when_there_is_no_room_for
     tries = full.tries
     assert await full.replace(watch) is False  # the limit has passed for all who ask
     assert full.tries == tries + 1
+
+
+class Silent(keeper.Keeper):
+    """Does not answer now; or cannot be started."""
+
+    def __init__(self, state: str, *, is_there: bool) -> None:
+        super().__init__(state, "no program", lambda: None)
+        self.is_there = is_there
+
+    async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
+        silent = keeper.KeeperSilent("it did not answer a moment ago")
+        silent.is_there = self.is_there
+        raise silent
+
+
+@pytest.mark.parametrize(("is_there", "error"), [(True, Busy), (False, ShimFailed)])
+@in_loop
+async def test_a_keeper_that_is_silent_for_a_moment_is_asked_again_since_it_may_have_the_only_end_of_the_output(
+    tmp_path: Path, is_there: bool, error: type[Exception]
+) -> None:
+    """`replace` repeats what is Busy; exitd has no copy of the output here."""
+    monitor = epoll.Monitor()
+    senses: Any = Senses(monitor)
+    watch = Watch(RunKey("c1", 1), rundir.RunDirectory(str(tmp_path)), senses)
+    try:
+        with pytest.raises(error, match="it did not answer a moment ago"):
+            await Shims(monitor, Silent(str(tmp_path), is_there=is_there)).begin(watch, 30, adopt=True)
+    finally:
+        watch.close()
+        monitor.close()
 
 
 class Taken(Shims):
