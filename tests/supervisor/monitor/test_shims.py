@@ -57,11 +57,11 @@ class Silent(keeper.Keeper):
 
     def __init__(self, state: str, *, is_there: bool) -> None:
         super().__init__(state, "no program", lambda: None)
-        self.is_there = is_there
+        self.answers_later = is_there
 
     async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
         silent = keeper.KeeperSilent("it did not answer a moment ago")
-        silent.is_there = self.is_there
+        silent.is_there = self.answers_later
         raise silent
 
 
