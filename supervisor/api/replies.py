@@ -82,6 +82,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         log=log_message(spec.log),
         health=check_message(spec.health),
         security=security_message(spec.security),
+        storage="" if spec.bundle else str(spec.storage),
     )
 
 

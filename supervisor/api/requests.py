@@ -13,8 +13,9 @@ from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.rights import MOST_PIDS, group_of, rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
-from supervisor.model import bounds, parsing, restart
+from supervisor.model import bounds, parsing, restart, storage
 from supervisor.model.errors import BadRequest
+from supervisor.model.storage import Storage
 from supervisor.model.values import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
 from supervisor.streams.logs import WantedLog
@@ -75,6 +76,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         log=log_of(message.log) if message.HasField("log") else LEFT_OPEN,
         health=check_of(message.health, auto_remove=message.auto_remove) if message.HasField("health") else None,
         security=security_of(message.security, of_bundle=bool(message.bundle), privileged=message.rights.privileged),
+        storage=_storage(message),
     )
 
 
@@ -242,6 +244,15 @@ def _pids(limit: int) -> int:
     if limit > MOST_PIDS:
         raise bad("pod.pids_limit", str(limit), f"1 to {MOST_PIDS}, or 0 for no limit")
     return limit
+
+
+def _storage(message: pb.ContainerSpec) -> Storage:
+    if message.storage and message.bundle:
+        raise BadRequest("storage: a bundle brings its own root file system, and exitd no layer over it; drop one")
+    try:
+        return storage.parse(message.storage)
+    except ValueError as error:
+        raise bad("storage", message.storage, str(error)) from error
 
 
 def _cpu(field: str, milli: int) -> int:

@@ -36,6 +36,7 @@ VALUES = {
     "workdir": ("DIR", "Working directory in the container."),
     "user": ("USER", "name|uid[:group|gid]"),
     "memory": ("SIZE", "Memory limit, as in 64m."),
+    "storage": ("WHERE", "Where it writes over its image: disk, tmpfs or tmpfs:SIZE; default: the daemon's (disk)."),
     "restart": ("POLICY", "no, always, on-failure[:n] or unless-stopped."),
     "stop_signal": ("SIGNAL", "What stop sends; default SIGTERM."),
     "network": ("MODE", "none (default), host, or pod (a member's default: that of its pod)."),

@@ -64,6 +64,7 @@ class RunOptions:
     log_opt: tuple[str, ...] = ()
     log_mode: str = ""
     security_opt: tuple[str, ...] = ()
+    storage: str = ""
     check: CheckWords = field(default_factory=CheckWords)
     rights: RightsWords = field(default_factory=RightsWords)
 
@@ -117,6 +118,7 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         health=check_spec(options.check),
         log=log_spec(options.log_driver, options.log_opt, options.log_mode),
         security=security_spec(options.security_opt),
+        storage=options.storage,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from shim.frozen import frozen
 from shim.patterns import LatePattern
 from supervisor.config.tomllines import Path
+from supervisor.model.storage import StorageKind
 from supervisor.model.values import LogDriver
 from supervisor.model.views import Setting
 
@@ -54,7 +55,7 @@ class Limits:
     ring_flush_seconds: float = (
         0.005  # after a flush that takes longer, another thread writes ends; 0: they wait for the database
     )
-    scratch_mib: int = 512  # what one container may write on top of its image
+    scratch_mib: int = 512  # what one container may write on top of its image, if it does so on a tmpfs
     scratch_files: int = 262_144
     image_gib: int = 64  # unpacked size of one image
     image_files: int = 1_000_000
@@ -106,6 +107,7 @@ class Config:
     log_driver: LogDriver = LogDriver.CRI  # for containers that name none; so are the next two
     log_max_size: int = 0  # bytes; a log file is rotated before it grows larger; 0: never
     log_max_files: int = 5  # kept when rotating, with the current one
+    storage: StorageKind = StorageKind.DISK  # for writable layers of containers that name none
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     metrics: Metrics = field(default_factory=Metrics)

@@ -12,6 +12,7 @@ from supervisor.model.status import ExitStatus as ExitStatus
 from supervisor.model.status import Signaled as Signaled
 from supervisor.model.status import Unknown as Unknown
 from supervisor.model.status import fold as fold
+from supervisor.model.storage import Storage
 from supervisor.model.taskfacts import Notice, Task
 
 # -- health checks
@@ -417,6 +418,7 @@ class Spec:
     task: Task | None = None  # set if containerd created it
     security: Security = field(default_factory=Security)
     names: Names = NO_NAMES  # of a task of containerd's, as its bundle has them; others are named by their pods
+    storage: Storage = field(default_factory=Storage)  # of its writable layer; without meaning for a bundle
 
 
 class Phase(StrEnum):

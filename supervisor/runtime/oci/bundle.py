@@ -1,7 +1,7 @@
 """A container's own bundle below the root directory: its config.json, its root file system, its log.
 
 ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run
-ROOT/c/ID/rootfs/               the overlay, unless the container runs on a bundle
+ROOT/c/ID/rootfs/               the overlay with its layer, unless the container runs on a bundle
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
 ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
 """
@@ -10,8 +10,7 @@ import json
 import os
 import re
 import resource
-import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -38,6 +37,7 @@ from supervisor.runtime.oci import (
 from supervisor.runtime.oci.confine import confine
 from supervisor.runtime.oci.seccomp import SeccompMachine
 from supervisor.runtime.oci.users import Ids
+from supervisor.system import removal
 
 CGROUP_PARENT = "/exitd"
 SCOPE_NAME = LatePattern(r"exitd-[0-9a-z-]+\.scope")
@@ -165,16 +165,22 @@ def _is_possible(cgroups_path: str) -> bool:
     return True
 
 
-def remove(container_id: str, root: str) -> None:
-    """Remove the container's directory. Repeatable. Raises ShimFailed when a mount cannot be released."""
+def remove(container_id: str, root: str, let_go: Callable[[int], None] = os.close) -> None:
+    """Remove the container's directory, with all that it has written. Repeatable. `let_go` gets the last reference to
+    its overlay, to close it. Raises ShimFailed when a mount cannot be released, or something cannot be removed."""
     directory = directory_of(root, container_id)
     try:
-        rootfs.release(f"{directory}/rootfs")
-        rootfs.release_shm(f"{directory}/{SHM}")
-        # Only after the mounts are gone: what is removed recursively must be exitd's own.
-        if rootfs.mounts_under(directory):
-            raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
-        shutil.rmtree(directory, ignore_errors=True)
+        overlay_fd = rootfs.hold(f"{directory}/rootfs")
+        try:
+            rootfs.release(f"{directory}/rootfs")
+            rootfs.release_shm(f"{directory}/{SHM}")
+            # Only after the mounts are gone: what is removed recursively must be exitd's own.
+            if rootfs.mounts_under(directory):
+                raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
+            removal.remove_tree(directory)
+        finally:
+            if overlay_fd >= 0:
+                let_go(overlay_fd)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
 
