@@ -19,6 +19,7 @@ from supervisor.model.values import LogDriver
 from supervisor.model.views import Setting
 
 DEFAULT, FLAG = "default", "flag"
+LOG_BYTES = 10 << 20  # with five files, as much as a kubelet keeps
 SHIM_V2_PROGRAM = re.compile(r"containerd-shim-(?P<name>[A-Za-z0-9_-]+)-(?P<version>v[0-9]+)")
 SHIM_V2 = re.compile(r"io\.containerd\.[a-z0-9-]+\.v[0-9]+")
 
@@ -105,7 +106,7 @@ class Config:
     cgroup_driver: CgroupDriver = CgroupDriver.AUTO
     kernel_witness: KernelWitness = KernelWitness.AUTO
     log_driver: LogDriver = LogDriver.CRI  # for containers that name none; so are the next two
-    log_max_size: int = 0  # bytes; a log file is rotated before it grows larger; 0: never
+    log_max_size: int = LOG_BYTES  # a log file is rotated before it grows larger; 0: never
     log_max_files: int = 5  # kept when rotating, with the current one
     storage: StorageKind = StorageKind.DISK  # for writable layers of containers that name none
     limits: Limits = field(default_factory=Limits)

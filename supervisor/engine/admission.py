@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
+from supervisor.config.settings import LOG_BYTES, CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.containers import Containers
 from supervisor.engine.imagedesk import ImageDesk
 from supervisor.images import merge
@@ -131,11 +131,17 @@ def with_log(spec: Spec, config: Config) -> Spec:
     driver = asked.driver or config.log_driver
     log = LogSpec(driver, asked.path, 0, 0, asked.mode, asked.buffer_bytes)
     if log.to_file:
-        max_bytes = config.log_max_size if asked.max_bytes is None else asked.max_bytes
+        max_bytes = _size_of_files(asked, config) if asked.max_bytes is None else asked.max_bytes
         log = replace(log, max_bytes=max_bytes, max_files=asked.max_files or config.log_max_files)
     elif asked.path or asked.max_bytes or asked.max_files:
         raise _bad(asked.path, f"the configuration's log driver {driver} writes no file; choose cri or json-file")
     return replace(spec, log=log)
+
+
+def _size_of_files(asked: LogSpec, config: Config) -> int:
+    """Return the size at which a log is rotated whose caller leaves it open. The default is for exitd's own files. Who
+    names a path rotates it, as the kubelet does, unless the configuration has another size."""
+    return 0 if asked.path and config.log_max_size == LOG_BYTES else config.log_max_size
 
 
 def check_log(log: LogSpec) -> None:

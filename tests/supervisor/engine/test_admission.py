@@ -55,7 +55,7 @@ async def admitted(spec: Spec, store: Store, *there: Container) -> Spec:
 async def test_nothing_is_left_open() -> None:
     store = Store()
     spec = await admitted(OPEN, store)
-    assert (spec.name, spec.network, spec.log) == (ID[:12], "none", LogSpec(LogDriver.JSON_FILE, "", 0, 5))
+    assert (spec.name, spec.network, spec.log) == (ID[:12], "none", LogSpec(LogDriver.JSON_FILE, "", 10 << 20, 5))
     assert (spec.runtime, spec.runtime_path, spec.runtime_options) == ("r", "/bin/true", ("--x",))
     assert (spec.args, spec.cwd, spec.user, spec.stop_signal) == (("sh",), "/w", "1", 2)
     assert (spec.image_id, spec.layers, spec.systemd_cgroup) == ("sha256:1", ("/layer",), False)
