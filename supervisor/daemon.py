@@ -33,6 +33,7 @@ from supervisor.api.doors import (
     PodDoors,
     RecordDoors,
     ShutdownDoors,
+    UsageDoors,
     methods_of,
 )
 from supervisor.api.health import HealthService
@@ -45,6 +46,7 @@ from supervisor.containerd import adapter
 from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
 from supervisor.engine.admission import Admission, uses_systemd
+from supervisor.engine.diskusages import DiskUsages
 from supervisor.engine.execlife import Execs
 from supervisor.engine.exits import Exits, SecondWitness
 from supervisor.engine.foundlings import Foundlings
@@ -330,6 +332,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel, layers), metrics.text),
             PodDoors(services.pods),
             ImageDoors(desk),
+            UsageDoors(DiskUsages(node.containers, desk, settings.root)),
             StreamDoors(streams),
             WatchDoors(watches),
             ShutdownDoors(services.shutdown),

@@ -16,7 +16,7 @@ from supervisor.api.values import clean
 from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.values import By, Container, Exit, Spec
-from supervisor.model.views import Info, PodView, StoppedForShutdown, View
+from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, View
 from supervisor.store import events
 from supervisor.streams import logs
 from supervisor.system.inotify import Inotify
@@ -97,6 +97,13 @@ class ImageCalls(Protocol):
         """Return the images, each with the ids of the containers that stand on it."""
 
     async def remove_image(self, word: str) -> RemovedImage: ...
+
+
+class UsageCalls(Protocol):
+    """As NodeCalls, for what is taken of the disk."""
+
+    async def disk_usage(self, ids: tuple[str, ...], images: bool) -> DiskUsage:
+        """Return the usage of these containers, all for none, and of images if requested."""
 
 
 class ShutdownCalls(Protocol):
@@ -298,6 +305,16 @@ class ImageDoors:
         requests.refuse_nul(request)
         removed = await self._images.remove_image(request.word)
         return pb.RemoveImageReply(names=removed.names, ids=removed.ids)
+
+
+class UsageDoors:
+    """Answers the call about the disk."""
+
+    def __init__(self, usage: UsageCalls) -> None:
+        self._usage = usage
+
+    async def DiskUsage(self, request: pb.DiskUsageRequest, by: By) -> pb.DiskUsageReply:
+        return replies.usage_message(await self._usage.disk_usage(tuple(request.ids), request.images))
 
 
 class ShutdownDoors:

@@ -31,7 +31,7 @@ from supervisor.model.values import (
     Spec,
     Unknown,
 )
-from supervisor.model.views import Info, PodView, View
+from supervisor.model.views import DiskUsage, Info, Occupied, PodView, View
 from supervisor.store import events
 from supervisor.streams import logline
 
@@ -342,6 +342,29 @@ def info_message(info: Info) -> pb.InfoReply:
             for each in info.configuration
         ],
     )
+
+
+def usage_message(usage: DiskUsage) -> pb.DiskUsageReply:
+    return pb.DiskUsageReply(
+        containers=[
+            pb.ContainerUsage(
+                id=each.id,
+                active=each.active,
+                in_memory=each.in_memory,
+                layer_bytes=each.layer_bytes,
+                complete=each.complete,
+                log_files=each.log_files,
+                log_bytes=each.log_bytes,
+            )
+            for each in usage.containers
+        ],
+        images=_occupied(usage.images),
+        layers=_occupied(usage.layers),
+    )
+
+
+def _occupied(found: Occupied) -> pb.Occupied:
+    return pb.Occupied(count=found.count, active=found.active, bytes=found.size_bytes, complete=found.complete)
 
 
 def _process(process: Process | None) -> pb.Process | None:

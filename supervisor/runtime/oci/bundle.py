@@ -37,7 +37,7 @@ from supervisor.runtime.oci import (
 from supervisor.runtime.oci.confine import confine
 from supervisor.runtime.oci.seccomp import SeccompMachine
 from supervisor.runtime.oci.users import Ids
-from supervisor.system import removal
+from supervisor.system import diskuse, removal
 
 CGROUP_PARENT = "/exitd"
 SCOPE_NAME = LatePattern(r"exitd-[0-9a-z-]+\.scope")
@@ -73,6 +73,26 @@ def log_path(root: str, container: Container) -> str:
     if not log.to_file:
         return ""
     return log.path or f"{directory_of(root, container.id)}/{LOG_NAMES[log.driver]}"
+
+
+def layer_usage(container: str, root: str, left: diskuse.Budget) -> tuple[diskuse.Usage, bool]:
+    """Return what the container's writable layer takes, and whether that is memory."""
+    directory = f"{directory_of(root, container)}/rootfs"
+    scratch = rootfs.scratch_of(directory)
+    if os.path.ismount(scratch):
+        found = os.statvfs(scratch)
+        return diskuse.Usage((found.f_blocks - found.f_bfree) * found.f_frsize), True
+    return diskuse.of_tree(rootfs.layer_of(directory), left), False
+
+
+def own_logs(container: str, root: str) -> list[str]:
+    """Return the paths of its log files in its own directory, rotated ones included."""
+    directory = directory_of(root, container)
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return [f"{directory}/{name}" for name in names if name.startswith(tuple(LOG_NAMES.values()))]
 
 
 def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:

@@ -23,6 +23,7 @@ from supervisor.api.doors import (
     PodDoors,
     RecordDoors,
     ShutdownDoors,
+    UsageDoors,
     methods_of,
 )
 from supervisor.api.server import ApiServer
@@ -32,7 +33,7 @@ from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_shutdown import FakeShutdown
-from tests.supervisor.api.fake_stores import FakeImages, FakePods
+from tests.supervisor.api.fake_stores import FakeImages, FakePods, FakeUsage
 from tests.supervisor.api.fake_streams import FakeStreams
 from tests.supervisor.api.fake_watches import FakeWatches
 
@@ -61,6 +62,7 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
         DaemonDoors(node.info, node.metrics),
         PodDoors(pods),
         ImageDoors(FakeImages(node)),
+        UsageDoors(FakeUsage(node)),
         StreamDoors(streams),
         WatchDoors(FakeWatches(node)),
         ShutdownDoors(FakeShutdown(node)),
