@@ -293,10 +293,11 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         runs = Runs(node, exits)
         execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), ShimV2Execs(place, hub)), second_witness)
         stack.push_async_callback(node.close)
-        images = await asyncio.to_thread(_open_images, settings)
+        images, layers = await asyncio.gather(
+            asyncio.to_thread(_open_images, settings), asyncio.to_thread(layertrial.try_layer, settings.root)
+        )
         desk = ImageDesk(images)
         stack.push_async_callback(desk.close)
-        layers = await asyncio.to_thread(layertrial.try_layer, settings.root)
         _warn_of_layers(layers, settings.now())
         refusal = "" if layers.works else f"{layers.detail}; {layers.cure}"
         admission = Admission(node.containers, desk, settings.now, refusal)

@@ -7,7 +7,6 @@ when something is removed that the image has: the marks of that are a device nod
 import errno
 import os
 
-from shim import native
 from supervisor.model.errnos import USED_UP
 from supervisor.monitor import probe
 from supervisor.monitor.probe import Capability
@@ -45,8 +44,8 @@ def _try(directory: str) -> None:
     with open(f"{lower}/kept/file", "wb"):
         pass
     options = f"lowerdir={escape_layer(lower)},upperdir={escape_layer(upper)},workdir={escape_layer(work)}"
-    native.mount("exitd-trial", merged, "overlay", 0, options)
-    native.mount("", merged, "", rootfs.MS_PRIVATE, "")
+    if not rootfs.mount_volatile(merged, options, work):
+        rootfs.mount_overlay(merged, options)
     os.unlink(f"{merged}/kept/file")
     os.rmdir(f"{merged}/kept")
     os.mkdir(f"{merged}/kept")

@@ -62,18 +62,23 @@ def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
     upper, work = _upper(lower[0], top)
     with lowerdir(lower) as text:
         options = f"lowerdir={text},upperdir={escape_layer(upper)},workdir={escape_layer(work)}"
-        if not (on_disk and spec.auto_remove and _mount_volatile(merged, options, work)):
-            _mount("exitd-root", merged, "overlay", (0, options))
+        if not (on_disk and spec.auto_remove and mount_volatile(merged, options, work)):
+            mount_overlay(merged, options)
     return merged
 
 
-def _mount_volatile(merged: str, options: str, work: str) -> bool:
-    """Mount the overlay without any writing out of its layer, for a container whose layer nobody will see again after
-    its end: neither its own fsync(2) nor its removal has to wait for the disk. Return False where the kernel (before
-    5.10) does not know that."""
+def mount_overlay(merged: str, options: str) -> None:
+    """Mount an overlay with these options. Raises OSError when the kernel refuses."""
+    _mount("exitd-root", merged, "overlay", (0, options))
+
+
+def mount_volatile(merged: str, options: str, work: str) -> bool:
+    """Mount the overlay without any writing out of its layer, for one that nobody will see again after its end: neither
+    fsync(2) in it nor its removal has to wait for the disk. Return False where the kernel (before 5.10) does not know
+    that."""
     removal.remove_tree(f"{work}/work/incompat")  # an earlier mount's mark, by which the kernel refuses the layer
     try:
-        _mount("exitd-root", merged, "overlay", (0, f"{options},volatile"))
+        mount_overlay(merged, f"{options},volatile")
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
