@@ -33,6 +33,7 @@ from supervisor.api.doors import (
     PodDoors,
     RecordDoors,
     ShutdownDoors,
+    UsageDoors,
     VolumeDoors,
     methods_of,
 )
@@ -41,11 +42,12 @@ from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
 from supervisor.config.reload import Configuration, Reloads
-from supervisor.config.settings import CgroupDriver, Limits
+from supervisor.config.settings import CgroupDriver, Config, Limits
 from supervisor.containerd import adapter
 from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
 from supervisor.engine.admission import Admission, uses_systemd
+from supervisor.engine.diskusages import DiskUsages
 from supervisor.engine.execlife import Execs
 from supervisor.engine.exits import Exits, SecondWitness
 from supervisor.engine.foundlings import Foundlings
@@ -69,6 +71,7 @@ from supervisor.metrics.serving import MetricsPages
 from supervisor.metrics.sources import Parts as MetricsParts
 from supervisor.model.errors import CannotStart, ExitdError
 from supervisor.model.restart import Backoff
+from supervisor.model.storage import StorageKind
 from supervisor.model.values import Container, Phase, Report, Source
 from supervisor.model.views import Info
 from supervisor.model.watched import Kind, Target
@@ -83,7 +86,7 @@ from supervisor.runtime.foreign_shim.execs import ShimV2Execs
 from supervisor.runtime.foreign_shim.hub import Hub
 from supervisor.runtime.foreign_shim.pumps import Pumps
 from supervisor.runtime.managers import ContainerRuntimes, ExecRuntimes
-from supervisor.runtime.oci import cgroups, delegation
+from supervisor.runtime.oci import cgroups, delegation, layertrial
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.oci.runplan import Place
@@ -292,10 +295,14 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         runs = Runs(node, exits)
         execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), ShimV2Execs(place, hub)), second_witness)
         stack.push_async_callback(node.close)
-        images = await asyncio.to_thread(_open_images, settings)
+        images, layers = await asyncio.gather(
+            asyncio.to_thread(_open_images, settings), asyncio.to_thread(layertrial.try_layer, settings.root)
+        )
         desk = ImageDesk(images)
         stack.push_async_callback(desk.close)
-        admission = Admission(node.containers, desk, settings.now)
+        _warn_of_layers(layers, settings.now())
+        refusal = "" if layers.works else f"{layers.detail}; {layers.cure}"
+        admission = Admission(node.containers, desk, settings.now, refusal)
         services = services_over(runs, manager, execs, admission, settings)
         stack.callback(services.prober.close)
         stack.callback(services.shutdown.close)
@@ -327,10 +334,11 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         methods = methods_of(
             ContainerDoors(services.containers, services.pods, services.execs, streams),
             RecordDoors(services.containers, inotify),
-            DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel), metrics.text),
+            DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel, layers), metrics.text),
             PodDoors(services.pods),
             ImageDoors(desk),
             VolumeDoors(volume_desk),
+            UsageDoors(DiskUsages(node.containers, desk, settings.root)),
             StreamDoors(streams),
             WatchDoors(watches),
             ShutdownDoors(services.shutdown),
@@ -381,6 +389,13 @@ def _warn_of_cgroups(driver: CgroupDriver) -> None:
     if driver is CgroupDriver.CGROUPFS and uses_systemd(CgroupDriver.AUTO) and cgroups.mode() is cgroups.Mode.V2:
         why = "systemd owns the tree in which exitd makes its containers' cgroups"
         log.warning("two write in one tree of cgroups", why=why, cure="cgroup_driver = auto or systemd")
+
+
+def _warn_of_layers(layers: probe.Capability, config: Config) -> None:
+    """Log where writable layers are instead, before the first container gets one there."""
+    if not layers.works:
+        instead = "containers write to memory" if config.storage is StorageKind.DISK else "--storage disk is refused"
+        log.warning("no writable layer can be on disk", so=instead, why=layers.detail, cure=layers.cure)
 
 
 async def _serve_api(
@@ -499,7 +514,14 @@ async def _probe_rest(evidence: Evidence, state: str) -> None:
     evidence.found = await asyncio.get_running_loop().run_in_executor(None, probe.evidence, state)
 
 
-def _info(configuration: Configuration, node: Node, keeper: Keeper, evidence: Evidence, kernel: KernelWord) -> Info:
+def _info(
+    configuration: Configuration,
+    node: Node,
+    keeper: Keeper,
+    evidence: Evidence,
+    kernel: KernelWord,
+    layers: probe.Capability,
+) -> Info:
     now = configuration.now()
     running = sum(c.phase in (Phase.RUNNING, Phase.PAUSED) for c in node.containers.values())
     return Info(
@@ -520,6 +542,8 @@ def _info(configuration: Configuration, node: Node, keeper: Keeper, evidence: Ev
         settings=(
             ("cgroup_driver", "systemd" if uses_systemd(now.cgroup_driver) else "cgroupfs"),
             ("kernel_witness", kernel.witness.value),
+            ("storage", str(now.storage if layers.works else StorageKind.TMPFS)),
+            *(() if layers.works else (("storage_refusal", f"{layers.detail}; {layers.cure}"),)),
             ("flush_seconds", f"{node.store.flush_seconds:.6f}"),
             ("waiters", str(len(node.containers.changes))),
         ),

@@ -1,7 +1,7 @@
 """exitctl's side of the API: every call by its name, over whichever transport. Whatever goes wrong is an ExitdError."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, Self
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -216,6 +216,12 @@ class Client:
 
     def info(self) -> pb.InfoReply:
         reply: pb.InfoReply = self._call("Info", pb.InfoRequest(), CALL_SECONDS)
+        return reply
+
+    def disk_usage(self, ids: Iterable[str] = (), *, images: bool = False) -> pb.DiskUsageReply:
+        """Return what these containers take, all for none, and images if requested."""
+        request = pb.DiskUsageRequest(ids=ids, images=images)
+        reply: pb.DiskUsageReply = self._call("DiskUsage", request, CALL_SECONDS)
         return reply
 
     def metrics(self) -> str:

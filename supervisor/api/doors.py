@@ -17,7 +17,7 @@ from supervisor.api.values import clean
 from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.values import By, Container, Exit, Spec
-from supervisor.model.views import Info, PodView, StoppedForShutdown, View
+from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, View
 from supervisor.runtime.oci.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logs
@@ -109,6 +109,13 @@ class VolumeCalls(Protocol):
         """Return the volumes, each with the ids of the containers that mount it."""
 
     async def remove_volume(self, name: str) -> None: ...
+
+
+class UsageCalls(Protocol):
+    """As NodeCalls, for what is taken of the disk."""
+
+    async def disk_usage(self, ids: tuple[str, ...], images: bool) -> DiskUsage:
+        """Return the usage of these containers, all for none, and of images if requested."""
 
 
 class ShutdownCalls(Protocol):
@@ -329,6 +336,16 @@ class VolumeDoors:
     async def RemoveVolume(self, request: pb.RemoveVolumeRequest, by: By) -> pb.RemoveVolumeReply:
         await self._volumes.remove_volume(volume_of("name", request.name))
         return pb.RemoveVolumeReply()
+
+
+class UsageDoors:
+    """Answers the call about the disk."""
+
+    def __init__(self, usage: UsageCalls) -> None:
+        self._usage = usage
+
+    async def DiskUsage(self, request: pb.DiskUsageRequest, by: By) -> pb.DiskUsageReply:
+        return replies.usage_message(await self._usage.disk_usage(tuple(request.ids), request.images))
 
 
 class ShutdownDoors:

@@ -34,7 +34,7 @@ from supervisor.model.values import (
     Spec,
     Unknown,
 )
-from supervisor.model.views import Info, PodView, View
+from supervisor.model.views import DiskUsage, Info, Occupied, PodView, View
 from supervisor.runtime.oci.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logline
@@ -87,6 +87,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         resolver=resolver_message(spec.resolver),
         ipc=spec.ipc,
         init=spec.init,
+        storage="" if spec.bundle else str(spec.storage),
     )
 
 
@@ -351,6 +352,29 @@ def info_message(info: Info) -> pb.InfoReply:
             for each in info.configuration
         ],
     )
+
+
+def usage_message(usage: DiskUsage) -> pb.DiskUsageReply:
+    return pb.DiskUsageReply(
+        containers=[
+            pb.ContainerUsage(
+                id=each.id,
+                active=each.active,
+                in_memory=each.in_memory,
+                layer_bytes=each.layer_bytes,
+                complete=each.complete,
+                log_files=each.log_files,
+                log_bytes=each.log_bytes,
+            )
+            for each in usage.containers
+        ],
+        images=_occupied(usage.images),
+        layers=_occupied(usage.layers),
+    )
+
+
+def _occupied(found: Occupied) -> pb.Occupied:
+    return pb.Occupied(count=found.count, active=found.active, bytes=found.size_bytes, complete=found.complete)
 
 
 def _process(process: Process | None) -> pb.Process | None:

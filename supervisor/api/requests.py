@@ -16,8 +16,9 @@ from supervisor.api.resolver import resolver_of
 from supervisor.api.rights import MOST_PIDS, rights_of
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
-from supervisor.model import bounds, parsing, restart
+from supervisor.model import bounds, parsing, restart, storage
 from supervisor.model.errors import BadRequest
+from supervisor.model.storage import Storage
 from supervisor.model.values import ExitPolicy, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
 from supervisor.streams.logs import WantedLog
@@ -85,6 +86,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         init=_init(message),
         ipc=one_of("ipc", message.ipc or "own", _IPCS),
         resolver=resolver_of(message.resolver, of_bundle=bool(message.bundle)),
+        storage=_storage(message),
     )
 
 
@@ -258,6 +260,15 @@ def _pids(limit: int) -> int:
     if limit > MOST_PIDS:
         raise bad("pod.pids_limit", str(limit), f"1 to {MOST_PIDS}, or 0 for no limit")
     return limit
+
+
+def _storage(message: pb.ContainerSpec) -> Storage:
+    if message.storage and message.bundle:
+        raise BadRequest("storage: a bundle brings its own root file system, and exitd no layer over it; drop one")
+    try:
+        return storage.parse(message.storage)
+    except ValueError as error:
+        raise bad("storage", message.storage, str(error)) from error
 
 
 def _cpu(field: str, milli: int) -> int:

@@ -52,6 +52,7 @@ COMMANDS = {
     "logs": ("watch", "Show what a container wrote"),
     "why": ("past", "Explain how and why a container ended"),
     "exits": ("past", "Show the ledger of exits, removed containers included"),
+    "system": ("system", "Show what exitd takes of the disk"),
     "node-shutdown": ("shutdown", "Stop exitd's own containers because the host goes down"),
     "compare": ("compare", "Compare the ways to run pods on this machine by measuring them"),
     "metrics": ("metrics", "Print exits, restarts and memory kills for Prometheus"),

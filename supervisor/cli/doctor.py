@@ -51,7 +51,8 @@ def doctor(ctx: click.Context, state: str | None, format_: str) -> int:
     if format_ not in ("table", "json", "jsonl"):
         raise BadRequest(f"--format {format_!r} is not known here: table, json or jsonl")
     directory = state or os.environ.get("EXITD_STATE") or DEFAULT_STATE
-    findings = [*machine(), *tools(), *evidence(directory), *places(directory), daemon(ctx), *adapter(directory)]
+    findings = [*machine(), *tools(), *evidence(directory), *places(directory), daemon(ctx), *storage(ctx)]
+    findings += adapter(directory)
     if format_ == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=4))
     elif format_ == "jsonl":
@@ -179,6 +180,18 @@ def daemon(ctx: click.Context) -> Finding:
         return Finding("ok", "daemon", f"exitd {client.version().version} answers on {client.path}")
     except ExitdError as error:
         return Finding("warn", "daemon", str(error))
+
+
+def storage(ctx: click.Context) -> Iterator[Finding]:
+    """Yield where containers write, as the daemon has found out at its start; nothing without a daemon."""
+    try:
+        info = connect(ctx).info()
+    except ExitdError:
+        return
+    if refusal := info.settings.get("storage_refusal"):
+        yield Finding("warn", "storage", f"containers write to memory: {refusal}")
+    elif "storage" in info.settings:
+        yield Finding("ok", "storage", f"{info.settings['storage']}; {info.root} can hold writable layers")
 
 
 def adapter(state: str) -> Iterator[Finding]:

@@ -1,5 +1,8 @@
 """`ps` and `inspect`."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -7,6 +10,9 @@ from supervisor.cli import output, spoken
 from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
 from supervisor.model.errors import ExitdError
+
+if TYPE_CHECKING:
+    from supervisor.api.client import Client
 
 COLUMNS = {
     "CONTAINER ID": "ID",
@@ -25,6 +31,7 @@ COLUMNS = {
 @click.option("-a", "--all", "all_of_them", is_flag=True, help="List ended containers, too.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
 @click.option("--no-trunc", is_flag=True, help="Print whole ids and commands.")
+@click.option("-s", "--size", is_flag=True, help="Show what each has written over its image.")
 @click.option(
     "--filter", "filters", multiple=True, metavar="K=V", help="By id, name, status, label, namespace, pod or health."
 )
@@ -34,18 +41,22 @@ COLUMNS = {
 @output.option("table")
 @click.pass_context
 def ps(
-    ctx: click.Context, all_of_them: bool, quiet: bool, no_trunc: bool, filters: tuple[str, ...],
+    ctx: click.Context, all_of_them: bool, quiet: bool, no_trunc: bool, size: bool, filters: tuple[str, ...],
     pods: tuple[str, ...], format_: str,
 ) -> int:  # fmt: skip
     """List containers."""
     wanted = output.format_of(format_)
-    found = connect(ctx).list(all_of_them=all_of_them, filters=(*filters, *(f"pod={pod}" for pod in pods)))
+    client = connect(ctx)
+    found = client.list(all_of_them=all_of_them, filters=(*filters, *(f"pod={pod}" for pod in pods)))
     if quiet:
         print("".join(f"{c.id if no_trunc else c.id[: spoken.SHORT_ID]}\n" for c in found), end="")
         return 0
     whole = no_trunc or wanted.kind in ("json", "jsonl")
     documents = [list_document(container, now_ns(), whole=whole) for container in found]
     shown = _columns(documents)
+    if size:
+        shown["SIZE"] = "Size"
+        _add_sizes(client, documents, found)
     output.show(wanted, documents, tuple(shown), lambda document: [str(document[name]) for name in shown.values()])
     return 0
 
@@ -99,6 +110,16 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
         "ExitCode": number_of(exit_) if exit_ is not None else None,
         "Exit": exit_document(exit_) if exit_ is not None else None,
     }
+
+
+def _add_sizes(client: "Client", documents: list[Document], found: Sequence[pb.Container]) -> None:
+    """Add what each container has written. One that has gone meanwhile has no size."""
+    usage = client.disk_usage([container.id for container in found]).containers if found else ()
+    known = {each.id: each for each in usage}
+    for document, container in zip(documents, found, strict=True):
+        each = known.get(container.id)
+        document["Size"] = "" if each is None else spoken.size(each.layer_bytes) + ("" if each.complete else "+")
+        document["SizeBytes"] = None if each is None else each.layer_bytes
 
 
 def _pod_id(container: pb.Container) -> str:

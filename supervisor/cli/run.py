@@ -41,6 +41,7 @@ VALUES = {
     "workdir": ("DIR", "Working directory in the container."),
     "user": ("USER", "name|uid[:group|gid]"),
     "memory": ("SIZE", "Memory limit, as in 64m."),
+    "storage": ("WHERE", "Where it writes over its image: disk, tmpfs or tmpfs:SIZE; default: the daemon's (disk)."),
     "restart": ("POLICY", "no, always, on-failure[:n] or unless-stopped."),
     "stop_signal": ("SIGNAL", "What stop sends; default SIGTERM."),
     "network": ("MODE", "none (default), host, or pod (a member's default: that of its pod)."),
@@ -76,7 +77,7 @@ LISTS = {
     ),
     "mount": (
         "K=V,...",
-        "type=bind|volume|tmpfs,src=,dst=[,ro][,bind-propagation=][,tmpfs-size=][,tmpfs-mode=].",
+        "Mount by type=bind, volume or tmpfs, src=, dst=, ro, bind-propagation=, tmpfs-size=, tmpfs-mode=.",
     ),
     "tmpfs": ("DST[:OPTION,...]", "An empty file system in memory; options: size=, mode=, ro, flags of mount(8)."),
     "device": ("SRC[:DST][:rwm]", "A device of this machine, or a directory of them."),

@@ -234,6 +234,7 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "Annotations": dict(spec.annotations),
         "LogConfig": {"Type": spec.log.driver, "Config": log_options(spec.log)},
         "SecurityOpt": security_options(spec.security),
+        "Storage": spec.storage,
     }
 
 

@@ -74,6 +74,7 @@ class RunOptions:
     log_opt: tuple[str, ...] = ()
     log_mode: str = ""
     security_opt: tuple[str, ...] = ()
+    storage: str = ""
     check: CheckWords = field(default_factory=CheckWords)
     rights: RightsWords = field(default_factory=RightsWords)
     limits: LimitWords = field(default_factory=LimitWords)
@@ -143,6 +144,7 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         devices=devices(options.limits.device),
         sysctls=dict(parse.pair(word, "sysctl") for word in options.limits.sysctl),
         resolver=resolver_spec(options.names),
+        storage=options.storage,
     )
 
 

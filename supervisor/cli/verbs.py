@@ -36,7 +36,6 @@ GROUPS = {
     "container": "Containers, in docker's words.",
     "kube": "Manifests of Kubernetes, in podman's words.",
     "pod": "Pods, in podman's words.",
-    "system": "The daemon, in docker's words.",
 }
 
 _BUILD = "exitd builds no images; build with docker, podman or buildah, then exitctl image load FILE"
@@ -175,7 +174,6 @@ REFUSED = {
     "pod unpause": "exitctl unpause ID, for each of its containers: exitctl ps -q --pod POD",
     "system check": "exitctl doctor looks at this machine",
     "system connection": "name another daemon by its socket: exitctl --address SOCKET",
-    "system df": "exitctl image ls shows the sizes of images; all: du -sh of the root that exitctl info shows",
     "system dial-stdio": "exitd answers at its socket: exitctl --address SOCKET",
     "system hyperv-prep": _MACHINE,
     "system migrate": "containers live on over an upgrade of exitd (docs/upgrading.md)",

@@ -16,6 +16,7 @@ from supervisor.config.settings import SHIM_V2, CgroupDriver, Given, KernelWitne
 from supervisor.config.tomllines import Path, Table
 from supervisor.model import parsing
 from supervisor.model.errors import BadConfig
+from supervisor.model.storage import StorageKind
 from supervisor.model.values import LogDriver
 
 FILE = "/etc/exitd/config.toml"
@@ -134,6 +135,7 @@ KEYS: dict[str, Reader] = {
     "log_driver": _word_of(LogDriver),
     "log_max_size": _size(4096),
     "log_max_files": _count(1, 100),
+    "storage": _word_of(StorageKind),
     "limits.runtime_seconds": _number(0.1, 3600),
     "limits.create_seconds": _number(0.1, 14400),
     "limits.reconcile_seconds": _number(0.05, 86400),

@@ -14,10 +14,12 @@ from typing import Any, cast
 from shim.frozen import frozen
 from shim.patterns import LatePattern
 from supervisor.config.tomllines import Path
+from supervisor.model.storage import StorageKind
 from supervisor.model.values import LogDriver
 from supervisor.model.views import Setting
 
 DEFAULT, FLAG = "default", "flag"
+LOG_BYTES = 10 << 20  # with five files, as much as a kubelet keeps
 SHIM_V2_PROGRAM = re.compile(r"containerd-shim-(?P<name>[A-Za-z0-9_-]+)-(?P<version>v[0-9]+)")
 SHIM_V2 = re.compile(r"io\.containerd\.[a-z0-9-]+\.v[0-9]+")
 
@@ -54,7 +56,7 @@ class Limits:
     ring_flush_seconds: float = (
         0.005  # after a flush that takes longer, another thread writes ends; 0: they wait for the database
     )
-    scratch_mib: int = 512  # what one container may write on top of its image
+    scratch_mib: int = 512  # what one container may write on top of its image, if it does so on a tmpfs
     scratch_files: int = 262_144
     image_gib: int = 64  # unpacked size of one image
     image_files: int = 1_000_000
@@ -104,8 +106,9 @@ class Config:
     cgroup_driver: CgroupDriver = CgroupDriver.AUTO
     kernel_witness: KernelWitness = KernelWitness.AUTO
     log_driver: LogDriver = LogDriver.CRI  # for containers that name none; so are the next two
-    log_max_size: int = 0  # bytes; a log file is rotated before it grows larger; 0: never
+    log_max_size: int = LOG_BYTES  # a log file is rotated before it grows larger; 0: never
     log_max_files: int = 5  # kept when rotating, with the current one
+    storage: StorageKind = StorageKind.DISK  # for writable layers of containers that name none
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     metrics: Metrics = field(default_factory=Metrics)

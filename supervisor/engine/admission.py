@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
+from supervisor.config.settings import LOG_BYTES, CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.containers import Containers
 from supervisor.engine.imagedesk import ImageDesk
 from supervisor.images import merge
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeMissing, WrongState
 from supervisor.model.pods import PodPlace, Role
+from supervisor.model.storage import Storage, StorageKind
 from supervisor.model.values import Container, LogDriver, LogSpec, OnPauseExit, Phase, Pod, Spec
 from supervisor.runtime.foreign_shim import binary
 from supervisor.runtime.oci import runtime
@@ -94,6 +95,27 @@ def driver_of(pause: Container | None, config: Config) -> bool:
     return pause.spec.systemd_cgroup if pause is not None else uses_systemd(config.cgroup_driver)
 
 
+# -- where its writable layer is
+
+
+def with_storage(spec: Spec, config: Config, refusal: str) -> Spec:
+    """Return the spec with the place of its writable layer settled. A bundle has none of exitd's. `refusal` says why
+    there can be none on disk here; empty if there can.
+
+    Raises WrongState where the caller asks for one on disk all the same: what is to outlive the host must not be in
+    memory.
+    """
+    if spec.bundle:
+        return replace(spec, storage=Storage())
+    asked = spec.storage
+    if asked.kind is None:
+        there = StorageKind.TMPFS if refusal else config.storage
+        return replace(spec, storage=replace(asked, kind=there))
+    if asked.kind is StorageKind.DISK and refusal:
+        raise WrongState(f"storage disk: {refusal}")
+    return spec
+
+
 # -- where its log goes
 #
 # Where a container's log goes: settled when it is made, from the configuration of that moment, and kept with it.
@@ -109,11 +131,17 @@ def with_log(spec: Spec, config: Config) -> Spec:
     driver = asked.driver or config.log_driver
     log = LogSpec(driver, asked.path, 0, 0, asked.mode, asked.buffer_bytes)
     if log.to_file:
-        max_bytes = config.log_max_size if asked.max_bytes is None else asked.max_bytes
+        max_bytes = _size_of_files(asked, config) if asked.max_bytes is None else asked.max_bytes
         log = replace(log, max_bytes=max_bytes, max_files=asked.max_files or config.log_max_files)
     elif asked.path or asked.max_bytes or asked.max_files:
         raise _bad(asked.path, f"the configuration's log driver {driver} writes no file; choose cri or json-file")
     return replace(spec, log=log)
+
+
+def _size_of_files(asked: LogSpec, config: Config) -> int:
+    """Return the size at which a log is rotated whose caller leaves it open. The default is for exitd's own files. Who
+    names a path rotates it, as the kubelet does, unless the configuration has another size."""
+    return 0 if asked.path and config.log_max_size == LOG_BYTES else config.log_max_size
 
 
 def check_log(log: LogSpec) -> None:
@@ -302,11 +330,15 @@ def with_name(spec: Spec, container_id: str) -> Spec:
 class Admission:
     """Checks a request against what is there, and settles its spec."""
 
-    def __init__(self, containers: Containers, images: ImageDesk, config: Callable[[], Config]) -> None:
-        """`config`: what is in force at this moment."""
+    def __init__(
+        self, containers: Containers, images: ImageDesk, config: Callable[[], Config], disk_refusal: str = ""
+    ) -> None:
+        """`config`: what is in force at this moment. `disk_refusal` says why no writable layer can be on disk here, and
+        the cure; empty if they can."""
         self._containers = containers
         self._images = images
         self._config = config
+        self._disk_refusal = disk_refusal
         self._logs, self._runtimes = Aside(MOST_AT_ONCE), Aside(MOST_AT_ONCE)  # looks at paths that callers name
 
     async def admit(self, spec: Spec, container_id: str) -> Spec:
@@ -326,7 +358,7 @@ class Admission:
         program = await self._runtimes.at(spec.runtime, lambda: find_program(entry))
         spec = with_runtime(spec, config, program, systemd=systemd)
 
-        spec = with_log(spec, config)
+        spec = with_storage(with_log(spec, config), config, self._disk_refusal)
         await self._logs.at(spec.log.path, lambda: check_log(spec.log))
         refuse_mixed(spec, pause)
         refuse_shared(spec, self._containers.values())

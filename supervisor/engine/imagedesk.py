@@ -121,6 +121,10 @@ class ImageDesk(Participant):
         users = self._images.users()
         return tuple((image, users.get(image.id, ())) for image in self._images.list())
 
+    async def layers(self) -> dict[str, str]:
+        """Return the directories of the layers of all images, by diff id."""
+        return await asyncio.to_thread(self._images.layers)
+
     async def remove_image(self, word: str) -> RemovedImage:
         return await self._in(self._removals, lambda: self._images.remove(word))
 

@@ -92,6 +92,10 @@ class Images:
             found[image_id] = (*found.get(image_id, ()), container)
         return found
 
+    def layers(self) -> dict[str, str]:
+        """Return the directories of the layers of all images, by diff id."""
+        return {layer.diff_id: self._disk.layer(layer.diff_id) for image in self._images for layer in image.layers}
+
     def load(self, word: str, *, name: str = "") -> tuple[Image, ...]:
         """Load every image of a file or directory, or the one that a tag or name after it selects; all or none. Return
         them, each with the names that it was given now.

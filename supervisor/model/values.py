@@ -14,6 +14,7 @@ from supervisor.model.status import ExitStatus as ExitStatus
 from supervisor.model.status import Signaled as Signaled
 from supervisor.model.status import Unknown as Unknown
 from supervisor.model.status import fold as fold
+from supervisor.model.storage import Storage
 from supervisor.model.taskfacts import Notice, Task
 
 # -- health checks
@@ -430,6 +431,7 @@ class Spec:
     resolver: Resolver = field(default_factory=Resolver)
     init: bool = False  # its command is begun by exitd's init program
     ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host
+    storage: Storage = field(default_factory=Storage)  # of its writable layer; without meaning for a bundle
 
 
 class Phase(StrEnum):

@@ -65,6 +65,38 @@ class Info:
 
 
 @frozen
+class ContainerUsage:
+    """What a container takes. `complete` is False if its layer has more than was counted."""
+
+    id: str
+    active: bool = False  # it is running or paused
+    in_memory: bool = False  # its writable layer is a tmpfs
+    layer_bytes: int = 0
+    complete: bool = True
+    log_files: int = 0  # in its own directory
+    log_bytes: int = 0
+
+
+@frozen
+class Occupied:
+    """Things of one kind, and what they take together. `active`: how many of them a container uses."""
+
+    count: int = 0
+    active: int = 0
+    size_bytes: int = 0
+    complete: bool = True
+
+
+@frozen
+class DiskUsage:
+    """What containers take, and images; these only if requested."""
+
+    containers: tuple[ContainerUsage, ...] = ()
+    images: Occupied = Occupied()
+    layers: Occupied = Occupied()
+
+
+@frozen
 class StoppedForShutdown:
     """Ids of the containers that have ended, and of those that had not when the limit had passed."""
 

@@ -69,6 +69,8 @@ MIGRATIONS = (
     "",
     # Filled with what the ledger has: see FILLED. An exitd of schema 8 would store ends without counting them.
     counts.TABLES,
+    # The same tables. An exitd of schema 9 would drop where a container's writable layer is, and give it an empty one.
+    "",
 )
 FILLED: dict[int, Callable[[sqlite3.Connection], None]] = {9: counts.fill}  # by the version that it completes
 VERSION = len(MIGRATIONS)

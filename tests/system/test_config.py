@@ -179,7 +179,7 @@ def test_the_scratch_layer_of_the_next_container_is_as_large_as_the_file_says(
     fill = ("sh", "-c", "head -c 3000000 /dev/zero >/scratch-test")
     for size, code in ((1, 1), (8, 0)):
         turn(config, client, f"[limits]\nscratch_mib = {size}\n", "limits.scratch_mib", str(size))
-        assert lives.run(client, *fill)[1].code == code
+        assert lives.run(client, *fill, storage="tmpfs")[1].code == code
 
 
 def test_a_lower_limit_of_a_create_holds_from_the_reload_on(

@@ -75,10 +75,11 @@ def named(row: str, status: os.stat_result) -> tuple[str, str]:
 
 
 def everything(daemon: Daemon, client: Client, base: pathlib.Path) -> pb.Container:
-    """A member with a volume and an exec, its pod, and a container that stands on an image: a member."""
+    """A member with a volume and an exec, its pod, one that stands on an image, one that writes to memory: a member."""
     images.layout(base / "l", t=images.small())
     client.load_image(str(base / "l"))
     client.create(pb.ContainerSpec(image=f"oci:{base}/l", args=["true"]))
+    client.create(spec("true", storage="tmpfs"))
     pod = client.run_pod(spec(rootfs="", image="pause"))
     mounts = [pb.Mount(empty_dir="scratch", destination="/scratch"), pb.Mount(volume="data", destination="/mnt")]
     member = lives.up(client, sandbox=pod.id, mounts=mounts, stop_timeout_seconds=1)
@@ -136,6 +137,7 @@ PASSING = {
     "STATE/shimv2/relays/HEX",
     "STATE/.exitd-probe-NAME/fifo",
     "ROOT/images/staging/NAME",
+    "ROOT/trial",
 }
 LINES = "i=0; while [ $i -lt 300 ]; do echo a line of some thirty bytes $i; i=$((i+1)); done; exec sleep 1000"
 

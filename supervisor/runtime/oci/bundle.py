@@ -1,7 +1,7 @@
 """A container's own bundle below the root directory: its config.json, its root file system, its log.
 
 ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run
-ROOT/c/ID/rootfs/               the overlay, unless the container runs on a bundle
+ROOT/c/ID/rootfs/               the overlay with its layer, unless the container runs on a bundle
 ROOT/c/ID/etc/                  hosts, hostname and resolv.conf, made anew for each run
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
 ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
@@ -11,8 +11,7 @@ import json
 import os
 import re
 import resource
-import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -41,7 +40,7 @@ from supervisor.runtime.oci import (
 from supervisor.runtime.oci.confine import confine
 from supervisor.runtime.oci.seccomp import SeccompMachine
 from supervisor.runtime.oci.users import Ids
-from supervisor.system import regular
+from supervisor.system import diskuse, regular, removal
 
 CGROUP_PARENT = "/exitd"
 SCOPE_NAME = LatePattern(r"exitd-[0-9a-z-]+\.scope")
@@ -79,6 +78,26 @@ def log_path(root: str, container: Container) -> str:
     if not log.to_file:
         return ""
     return log.path or f"{directory_of(root, container.id)}/{LOG_NAMES[log.driver]}"
+
+
+def layer_usage(container: str, root: str, left: diskuse.Budget) -> tuple[diskuse.Usage, bool]:
+    """Return what the container's writable layer takes, and whether that is memory."""
+    directory = f"{directory_of(root, container)}/rootfs"
+    scratch = rootfs.scratch_of(directory)
+    if os.path.ismount(scratch):
+        found = os.statvfs(scratch)
+        return diskuse.Usage((found.f_blocks - found.f_bfree) * found.f_frsize), True
+    return diskuse.of_tree(rootfs.layer_of(directory), left), False
+
+
+def own_logs(container: str, root: str) -> list[str]:
+    """Return the paths of its log files in its own directory, rotated ones included."""
+    directory = directory_of(root, container)
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return [f"{directory}/{name}" for name in names if name.startswith(tuple(LOG_NAMES.values()))]
 
 
 def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:
@@ -174,16 +193,22 @@ def _is_possible(cgroups_path: str) -> bool:
     return True
 
 
-def remove(container_id: str, root: str) -> None:
-    """Remove the container's directory. Repeatable. Raises ShimFailed when a mount cannot be released."""
+def remove(container_id: str, root: str, let_go: Callable[[int], None] = os.close) -> None:
+    """Remove the container's directory, with all that it has written. Repeatable. `let_go` gets the last reference to
+    its overlay, to close it. Raises ShimFailed when a mount cannot be released, or something cannot be removed."""
     directory = directory_of(root, container_id)
     try:
-        rootfs.release(f"{directory}/rootfs")
-        rootfs.release_shm(f"{directory}/{SHM}")
-        # Only after the mounts are gone: what is removed recursively must be exitd's own.
-        if rootfs.mounts_under(directory):
-            raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
-        shutil.rmtree(directory, ignore_errors=True)
+        overlay_fd = rootfs.hold(f"{directory}/rootfs")
+        try:
+            rootfs.release(f"{directory}/rootfs")
+            rootfs.release_shm(f"{directory}/{SHM}")
+            # Only after the mounts are gone: what is removed recursively must be exitd's own.
+            if rootfs.mounts_under(directory):
+                raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
+            removal.remove_tree(directory)
+        finally:
+            if overlay_fd >= 0:
+                let_go(overlay_fd)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
 

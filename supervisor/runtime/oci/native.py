@@ -23,6 +23,7 @@ from supervisor.monitor.witness import Beginning, Watch
 from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime, slices
 from supervisor.runtime.oci.runplan import SHIM_SECONDS, Place
 from supervisor.runtime.oci.unfiltered import Unfiltered
+from supervisor.runtime.oci.unmounted import Unmounted
 from supervisor.runtime.oci.watching import Watching, pidfd_of
 from supervisor.runtime.sandbox import CreatedRun, Found, RunListener
 from supervisor.system import room
@@ -46,6 +47,7 @@ class NativeContainers:
         self._watching = watching
         self._preparing: dict[str, asyncio.Task[bundle.Bundle]] = {}
         self._unfiltered = Unfiltered(place.programs)
+        self._unmounted = Unmounted()
 
     def listen(self, listener: RunListener) -> None:
         self._watching.listen(listener)
@@ -58,7 +60,8 @@ class NativeContainers:
             await asyncio.wait([preparing])
             preparing.exception()  # its error is retrieved here, since no other code waits for it
         what = f"removing the files of {container_id[:12]}"
-        await self._place.clearing.run(what, lambda: bundle.remove(container_id, self._place.root), container_id)
+        root, let_go = self._place.root, self._unmounted.let_go
+        await self._place.clearing.run(what, lambda: bundle.remove(container_id, root, let_go), container_id)
         for path in (bundle.pod_cgroup(container_id), bundle.pod_slice(container_id)):
             await self._clear_cgroup(path)  # does nothing unless it was a pod
 

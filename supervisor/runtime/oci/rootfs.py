@@ -1,10 +1,11 @@
-"""A container's own root: an overlay over the caller's directory. Everything written goes to a tmpfs of limited size.
+"""A container's own root: an overlay over the caller's directory. Everything written goes to a layer of its own.
 
-    DIRECTORY/scratch   tmpfs, 0700: upper and work
-    DIRECTORY/merged    overlay of ROOTFS and scratch/upper: the container's /
+    DIRECTORY/layer     on disk, 0700: upper and work
+    DIRECTORY/scratch   or on a tmpfs of limited size, 0700: upper and work
+    DIRECTORY/merged    overlay of ROOTFS and upper: the container's /
 
-Both are recognised only by where they are mounted, so that a daemon that knows only the directory can repair or release
-them.
+Mounts are recognised only by where they are mounted, so that a daemon that knows only the directory can repair or
+release them.
 """
 
 import errno
@@ -15,9 +16,10 @@ from shim import native
 from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
 from supervisor.model.errors import BadRequest
+from supervisor.model.storage import StorageKind
 from supervisor.model.values import Spec
 from supervisor.runtime.oci.lower import escape_layer, lowerdir
-from supervisor.system import regular
+from supervisor.system import regular, removal
 
 MS_NOSUID = 2
 MS_NODEV = 4
@@ -34,7 +36,7 @@ ESCAPED = LatePattern(r"[ \t\n\\#]")  # the kernel writes these in octal
 
 def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
     """Mount the overlay of the container's layers in `directory` and return its path. Repeatable: existing mounts are
-    kept.
+    kept, and so is what a layer on disk has in it.
 
     This is for `rootfs` and images; a bundle's own root is never touched. Mounts are private, so that no copy reaches
     other mount namespaces and stays busy there. Raises BadRequest when the root file system is no directory, OSError
@@ -43,20 +45,55 @@ def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
     if is_shared(spec):
         return os.path.realpath(spec.layers[0])
     lower = spec.layers or (_lower(spec.rootfs),)
-    scratch, merged = _places(directory)
+    layer, scratch, merged = _places(directory)
+    on_disk = spec.storage.kind is StorageKind.DISK
     if os.path.ismount(merged):
-        if os.path.ismount(scratch):
+        if os.path.ismount(scratch) is not on_disk:
             return merged
-        release(directory)  # its scratch is gone, so the mount that remains is incomplete
-    for path in (directory, scratch, merged):
+        # Its scratch is gone, so the mount that remains is incomplete; or an earlier exitd, without layers on disk, has
+        # mounted one.
+        release(directory)
+    top = layer if on_disk else scratch
+    for path in (directory, top, merged):
         os.makedirs(path, mode=0o700, exist_ok=True)
-    if not os.path.ismount(scratch):
-        _mount("exitd-scratch", scratch, "tmpfs", (MS_NOSUID | MS_NODEV, scratch_options(limits)))
-    upper, work = _upper(lower[0], scratch)
+    if not on_disk and not os.path.ismount(scratch):
+        options = scratch_options(limits, spec.storage.size_bytes)
+        _mount("exitd-scratch", scratch, "tmpfs", (MS_NOSUID | MS_NODEV, options))
+    upper, work = _upper(lower[0], top)
     with lowerdir(lower) as text:
         options = f"lowerdir={text},upperdir={escape_layer(upper)},workdir={escape_layer(work)}"
-        _mount("exitd-root", merged, "overlay", (0, options))
+        if not (on_disk and spec.auto_remove and mount_volatile(merged, options, work)):
+            mount_overlay(merged, options)
     return merged
+
+
+def mount_overlay(merged: str, options: str) -> None:
+    """Mount an overlay with these options. Raises OSError when the kernel refuses."""
+    _mount("exitd-root", merged, "overlay", (0, options))
+
+
+def mount_volatile(merged: str, options: str, work: str) -> bool:
+    """Mount the overlay without any writing out of its layer, for one that nobody will see again after its end: neither
+    fsync(2) in it nor its removal has to wait for the disk. Return False where the kernel (before 5.10) does not know
+    that."""
+    removal.remove_tree(f"{work}/work/incompat")  # an earlier mount's mark, by which the kernel refuses the layer
+    try:
+        mount_overlay(merged, f"{options},volatile")
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
+def layer_of(directory: str) -> str:
+    """Return where what a container has written on disk is, below its `directory`: the upper directory."""
+    return f"{directory}/layer/upper"
+
+
+def scratch_of(directory: str) -> str:
+    """Return where its tmpfs is mounted, if it has one."""
+    return f"{directory}/scratch"
 
 
 def is_shared(spec: Spec) -> bool:
@@ -69,9 +106,10 @@ def is_shared(spec: Spec) -> bool:
     return plain and not os.statvfs(spec.layers[0]).f_flag & os.ST_NOEXEC
 
 
-def scratch_options(limits: Limits) -> str:
-    """Return mount options for tmpfs(5). Written pages also count towards the container's memory limit."""
-    return f"mode=0700,size={limits.scratch_mib}m,nr_inodes={limits.scratch_files}"
+def scratch_options(limits: Limits, size_bytes: int = 0) -> str:
+    """Return mount options for tmpfs(5). Written pages also count towards the container's memory limit. `size_bytes` 0:
+    as the configuration has it."""
+    return f"mode=0700,size={size_bytes or limits.scratch_mib << 20},nr_inodes={limits.scratch_files}"
 
 
 def prepare_shm(directory: str) -> None:
@@ -89,13 +127,28 @@ def release_shm(directory: str) -> None:
 
 
 def release(directory: str) -> None:
-    """Unmount what `prepare` mounted and remove its directories; `directory` too, if it is then empty.
+    """Unmount what `prepare` mounted and remove its directories; `directory` too, if it is then empty. A layer on disk
+    stays.
 
     Repeatable; no error if nothing is there. Mounts are detached, so that a process with an open file does not keep
     them mounted by name. Raises OSError when the kernel refuses or the mounts do not come to an end.
     """
     if not os.path.lexists(directory):
         return
+    unmount_all(directory)
+    for path in (*_places(directory)[1:], directory):
+        _remove_if_empty(path)
+
+
+def hold(directory: str) -> int:
+    """Return a descriptor that keeps the mounted overlay as a whole until it is closed, also when it is unmounted
+    meanwhile; -1 if there is none."""
+    merged = _places(directory)[2]
+    return os.open(merged, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if os.path.ismount(merged) else -1
+
+
+def unmount_all(directory: str) -> None:
+    """Detach all mounts strictly below it. Raises OSError as `release` does."""
     for _ in range(MOST_LOOKS):
         mounted = mounts_under(directory)
         if not mounted:
@@ -104,8 +157,6 @@ def release(directory: str) -> None:
             _unmount(point)
     else:
         raise OSError(f"{directory}: still mounts under it after {MOST_LOOKS} looks")
-    for path in (*_places(directory), directory):
-        _remove_if_empty(path)
 
 
 def _unmount(point: str) -> None:
@@ -155,21 +206,23 @@ def _lower(rootfs: str) -> str:
     return os.path.realpath(rootfs)
 
 
-def _places(directory: str) -> tuple[str, str]:
-    """Return both paths as mountinfo shows them: without links."""
+def _places(directory: str) -> tuple[str, str, str]:
+    """Return the paths of layer, scratch and merged as mountinfo shows them: without links."""
     real = os.path.realpath(directory)
-    return os.path.join(real, "scratch"), os.path.join(real, "merged")
+    return os.path.join(real, "layer"), os.path.join(real, "scratch"), os.path.join(real, "merged")
 
 
-def _upper(lower: str, scratch: str) -> tuple[str, str]:
+def _upper(lower: str, top: str) -> tuple[str, str]:
     """Make overlay's upper and work directories. `upper` becomes the root directory that the container sees, so it gets
-    the mode of the topmost layer."""
-    upper, work = os.path.join(scratch, "upper"), os.path.join(scratch, "work")
-    os.makedirs(upper, exist_ok=True)
+    the mode of the topmost layer before it is there: a later run finds what the container has made of it."""
+    upper, work, unfinished = (os.path.join(top, name) for name in ("upper", "work", "upper.new"))
     os.makedirs(work, exist_ok=True)
-    status = os.stat(lower)
-    os.chown(upper, status.st_uid, status.st_gid)
-    os.chmod(upper, status.st_mode & 0o7777)
+    if not os.path.isdir(upper):
+        os.makedirs(unfinished, exist_ok=True)
+        status = os.stat(lower)
+        os.chown(unfinished, status.st_uid, status.st_gid)
+        os.chmod(unfinished, status.st_mode & 0o7777)
+        os.rename(unfinished, upper)
     return upper, work
 
 

@@ -7,12 +7,12 @@ ROOT/v/.gone-HEX/    one that is being removed, and whose removal may have been 
 
 import os
 import secrets
-import shutil
 import stat
 from contextlib import suppress
 
 from shim.frozen import frozen
 from supervisor.runtime.oci.inroot import open_in_root
+from supervisor.system.removal import remove_tree
 
 GONE = ".gone-"
 DATA = "data"
@@ -98,7 +98,7 @@ def put_back(root: str, name: str, gone: str) -> None:
 def delete(gone: str) -> None:
     """Remove a hidden volume with all that is in it. May take long. Raises OSError when something of it cannot be
     removed; `sweep` tries again."""
-    shutil.rmtree(gone)
+    remove_tree(gone)
 
 
 def sweep(root: str) -> None:

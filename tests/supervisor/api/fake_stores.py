@@ -3,7 +3,7 @@
 from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
-from supervisor.model.views import PodView, View
+from supervisor.model.views import ContainerUsage, DiskUsage, Occupied, PodView, View
 from supervisor.runtime.oci.volumes import Volume
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, ended
 
@@ -82,3 +82,14 @@ class FakeVolumes:
 
     async def remove_volume(self, name: str) -> None:
         self._note("remove_volume", name)
+
+
+class FakeUsage:
+    def __init__(self, node: FakeNode) -> None:
+        self._note = node.note
+
+    async def disk_usage(self, ids: tuple[str, ...], images: bool) -> DiskUsage:
+        self._note("disk_usage", ids, images)
+        return DiskUsage(
+            (ContainerUsage("c1", True, False, 5, False, 2, 7),), Occupied(3, 2, 9), Occupied(4, 1, 8, False)
+        )

@@ -23,6 +23,7 @@ from supervisor.api.doors import (
     PodDoors,
     RecordDoors,
     ShutdownDoors,
+    UsageDoors,
     VolumeDoors,
     methods_of,
 )
@@ -33,7 +34,7 @@ from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_shutdown import FakeShutdown
-from tests.supervisor.api.fake_stores import FakeImages, FakePods, FakeVolumes
+from tests.supervisor.api.fake_stores import FakeImages, FakePods, FakeUsage, FakeVolumes
 from tests.supervisor.api.fake_streams import FakeStreams
 from tests.supervisor.api.fake_watches import FakeWatches
 
@@ -63,6 +64,7 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
         PodDoors(pods),
         ImageDoors(FakeImages(node)),
         VolumeDoors(FakeVolumes(node)),
+        UsageDoors(FakeUsage(node)),
         StreamDoors(streams),
         WatchDoors(FakeWatches(node)),
         ShutdownDoors(FakeShutdown(node)),

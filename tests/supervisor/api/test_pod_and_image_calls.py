@@ -80,6 +80,18 @@ def test_volumes_are_made_listed_and_removed(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_what_is_taken_of_the_disk_is_asked_and_answered_whole(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        reply = await rig.exitd.DiskUsage(pb.DiskUsageRequest(ids=["c1"], images=True))
+        one = pb.ContainerUsage(id="c1", active=True, layer_bytes=5, log_files=2, log_bytes=7)
+        assert list(reply.containers) == [one]
+        assert reply.images == pb.Occupied(count=3, active=2, bytes=9, complete=True)
+        assert reply.layers == pb.Occupied(count=4, active=1, bytes=8)
+        assert rig.node.asked == [("disk_usage", ("c1",), True)]
+
+    run(tmp_path, test)
+
+
 def test_what_cannot_be_a_pod_is_refused_by_field(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         for pod, field in (

@@ -13,6 +13,8 @@ from supervisor.api import replies, requests, values
 from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import Rights
+from supervisor.model.storage import LEFT_OPEN as STORAGE_LEFT_OPEN
+from supervisor.model.storage import Storage, StorageKind
 from supervisor.model.values import LogDriver, LogMode, LogSpec, Mount, Policy, RestartPolicy, Security, Spec
 
 MOUNT = pb.Mount(source="/a", destination="/b")
@@ -27,7 +29,7 @@ def test_a_small_spec_gets_the_defaults_that_need_nothing_but_the_request() -> N
     left_open = {"runtime": "", "network": "", "cwd": "", "stop_signal": 0}
     small = Spec(name="web", args=("sleep", "1"), rootfs="/", log=LEFT_OPEN, **left_open)  # type: ignore[arg-type]
     assert requests.spec_of(spec()) == replace(
-        small, security=Security(seccomp="builtin"), rights=Rights(pids_limit=2048)
+        small, security=Security(seccomp="builtin"), rights=Rights(pids_limit=2048), storage=STORAGE_LEFT_OPEN
     )
 
 
@@ -48,6 +50,7 @@ def test_every_field_arrives() -> None:
         read_only=True,
         mounts=[pb.Mount(source="/src", destination="/dst", read_only=True)],
         namespace="prod",
+        storage="tmpfs:64m",
     )
     assert requests.spec_of(message) == Spec(
         name="web",
@@ -71,6 +74,7 @@ def test_every_field_arrives() -> None:
         log=LEFT_OPEN,
         security=Security(seccomp="builtin"),
         rights=Rights(pids_limit=2048),
+        storage=Storage(StorageKind.TMPFS, 64 << 20),
     )
 
 

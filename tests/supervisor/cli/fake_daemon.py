@@ -58,6 +58,7 @@ class FakeDaemon:
             Events=lambda _: iter(()),
             Exits=lambda _: iter([pb.ExitsReply(exit=self.exit)]),
             Logs=self._logs,
+            DiskUsage=lambda _: pb.DiskUsageReply(),
             Metrics=lambda _: pb.MetricsReply(text="# HELP exitd_ready Ready.\nexitd_ready 1\n"),
             Version=lambda _: pb.VersionReply(version="9.9", api="exitd.v1", python="3.11.2"),
             Info=lambda _: pb.InfoReply(

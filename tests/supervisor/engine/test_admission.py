@@ -7,11 +7,13 @@ import pytest
 
 from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
-from supervisor.engine.admission import Admission
+from supervisor.engine.admission import Admission, with_storage
 from supervisor.engine.containers import Containers
 from supervisor.engine.imagedesk import ImageDesk
 from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.model.errors import BadRequest, NoSuchImage, RuntimeMissing, WrongState
+from supervisor.model.storage import LEFT_OPEN as STORAGE_LEFT_OPEN
+from supervisor.model.storage import Storage, StorageKind
 from supervisor.model.values import Container, HealthSpec, LogDriver, LogSpec, Phase, Pod, Spec
 from tests.supervisor.fakes import in_loop
 
@@ -53,11 +55,37 @@ async def admitted(spec: Spec, store: Store, *there: Container) -> Spec:
 async def test_nothing_is_left_open() -> None:
     store = Store()
     spec = await admitted(OPEN, store)
-    assert (spec.name, spec.network, spec.log) == (ID[:12], "none", LogSpec(LogDriver.JSON_FILE, "", 0, 5))
+    assert (spec.name, spec.network, spec.log) == (ID[:12], "none", LogSpec(LogDriver.JSON_FILE, "", 10 << 20, 5))
     assert (spec.runtime, spec.runtime_path, spec.runtime_options) == ("r", "/bin/true", ("--x",))
     assert (spec.args, spec.cwd, spec.user, spec.stop_signal) == (("sh",), "/w", "1", 2)
     assert (spec.image_id, spec.layers, spec.systemd_cgroup) == ("sha256:1", ("/layer",), False)
     assert store.calls == ["look_up box", f"hold sha256:1 {ID}"]
+
+
+DISK, TMPFS = Storage(StorageKind.DISK), Storage(StorageKind.TMPFS, 65_536)
+IN_MEMORY = Config(storage=StorageKind.TMPFS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "config", "refusal", "settled"),
+    [
+        (STORAGE_LEFT_OPEN, CONFIG, "", DISK),
+        (STORAGE_LEFT_OPEN, IN_MEMORY, "", Storage()),
+        (STORAGE_LEFT_OPEN, CONFIG, "an overlay", Storage()),
+        (DISK, IN_MEMORY, "", DISK),
+        (TMPFS, CONFIG, "an overlay", TMPFS),
+    ],
+)
+def test_the_place_of_the_layer_is_the_callers_or_the_nodes(
+    asked: Storage, config: Config, refusal: str, settled: Storage
+) -> None:
+    assert with_storage(replace(OPEN, storage=asked), config, refusal).storage == settled
+
+
+def test_a_layer_on_disk_is_refused_with_the_cure_where_there_can_be_none() -> None:
+    with pytest.raises(WrongState, match="storage disk: an overlay; elsewhere"):
+        with_storage(replace(OPEN, storage=DISK), CONFIG, "an overlay; elsewhere")
+    assert with_storage(Spec("", bundle="/b", storage=STORAGE_LEFT_OPEN), CONFIG, "").storage == Storage()
 
 
 @in_loop

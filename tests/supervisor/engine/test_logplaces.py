@@ -40,7 +40,14 @@ def refused(path: Path | str) -> str:
 
 def test_what_is_left_open_is_as_the_configuration_has_it() -> None:
     assert chosen(LEFT_OPEN) == LogSpec(LogDriver.JSON_FILE, "", 1 << 20, 3)
-    assert chosen(LEFT_OPEN, Config()) == LogSpec(LogDriver.CRI, "", 0, 5)
+    assert chosen(LEFT_OPEN, Config()) == LogSpec(LogDriver.CRI, "", 10 << 20, 5)
+
+
+def test_a_file_of_the_callers_is_not_rotated_by_default_and_is_where_the_configuration_has_another_size() -> None:
+    asked = replace(LEFT_OPEN, path="/log")
+    assert admission.with_log(Spec("web", log=asked), Config()).log.max_bytes == 0
+    assert admission.with_log(Spec("web", log=replace(asked, max_bytes=4096)), Config()).log.max_bytes == 4096
+    assert admission.with_log(Spec("web", log=asked), Config(log_max_size=8192)).log.max_bytes == 8192
 
 
 def test_what_is_said_counts_before_the_configuration() -> None:

@@ -73,7 +73,9 @@ def test_a_path_that_cannot_be_found_again_is_refused(tmp_path: pathlib.Path, na
 
 
 def test_the_scratch_layer_is_bounded_in_bytes_and_in_files() -> None:
-    assert rootfs.scratch_options(Limits(scratch_mib=7, scratch_files=99)) == "mode=0700,size=7m,nr_inodes=99"
+    limits = Limits(scratch_mib=7, scratch_files=99)
+    assert rootfs.scratch_options(limits) == f"mode=0700,size={7 << 20},nr_inodes=99"
+    assert rootfs.scratch_options(limits, 65_536) == "mode=0700,size=65536,nr_inodes=99"
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import pytest
 
 from shim import native
 from supervisor.model.errors import BadRequest
+from supervisor.model.storage import Storage, StorageKind
 from supervisor.model.values import Mount, Spec
-from supervisor.runtime.oci import rootfs
+from supervisor.runtime.oci import bundle, layertrial, rootfs
+from supervisor.system import removal
 
 needs_root = pytest.mark.root("mounts need root")
 
@@ -28,6 +30,12 @@ def directory(tmp_path: pathlib.Path) -> Iterator[str]:
     directory = str(tmp_path / "a b,c:d\\e" / "run")
     yield directory
     rootfs.release(directory)
+    removal.remove_tree(directory)
+
+
+def on_disk(lower: pathlib.Path, directory: str, *, auto_remove: bool = False) -> pathlib.Path:
+    spec = Spec(name="c", rootfs=str(lower), storage=Storage(StorageKind.DISK), auto_remove=auto_remove)
+    return pathlib.Path(rootfs.prepare(spec, directory))
 
 
 def prepare(lower: pathlib.Path, directory: str) -> pathlib.Path:
@@ -48,6 +56,78 @@ def test_preparing_twice_keeps_what_stands(lower: pathlib.Path, directory: str) 
     (prepare(lower, directory) / "new").write_text("kept")
     assert (prepare(lower, directory) / "new").read_text() == "kept"
     assert len(rootfs.mounts_under(directory)) == 2
+
+
+@needs_root
+@pytest.mark.parametrize("auto_remove", [False, True])
+def test_a_layer_on_disk_is_no_mount_and_outlives_all_of_them(
+    lower: pathlib.Path, directory: str, auto_remove: bool
+) -> None:
+    merged = on_disk(lower, directory, auto_remove=auto_remove)
+    (merged / "new").write_text("kept")
+    merged.chmod(0o711)
+    assert rootfs.mounts_under(directory) == (str(merged),)
+    assert (pathlib.Path(rootfs.layer_of(directory)) / "new").read_text() == "kept"
+    assert os.stat(f"{directory}/layer").st_mode & 0o777 == 0o700
+    rootfs.release(directory)
+    merged = on_disk(lower, directory, auto_remove=auto_remove)
+    assert (merged / "new").read_text() == "kept" and merged.stat().st_mode & 0o777 == 0o711
+    assert on_disk(lower, directory) == merged
+    rootfs.release(directory)
+
+
+@needs_root
+def test_a_tmpfs_that_an_exitd_without_layers_on_disk_has_mounted_gives_way_to_the_layer(
+    lower: pathlib.Path, directory: str
+) -> None:
+    (on_disk(lower, directory) / "new").write_text("kept")
+    rootfs.release(directory)
+    assert not (prepare(lower, directory) / "new").exists()
+    assert (on_disk(lower, directory) / "new").read_text() == "kept"
+    assert len(rootfs.mounts_under(directory)) == 1
+
+
+@needs_root
+def test_the_last_reference_to_the_overlay_is_handed_over_when_its_files_have_gone(
+    lower: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    root, given = str(tmp_path / "r"), []
+    directory = bundle.directory_of(root, "c")
+    (on_disk(lower, f"{directory}/rootfs") / "new").write_text("x")
+
+    def let_go(fd: int) -> None:
+        given.append(os.path.exists(directory))
+        os.close(fd)
+
+    bundle.remove("c", root, let_go)
+    bundle.remove("c", root, let_go)
+    assert given == [False]
+
+
+@needs_root
+def test_a_trial_finds_out_whether_there_can_be_layers_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    for path in ("trial/left/over", "over/lower", "over/upper", "over/work", "over/merged"):
+        (tmp_path / path).mkdir(parents=True)
+    assert layertrial.try_layer(str(tmp_path)).works
+    assert not (tmp_path / "trial").exists()
+    merged = str(tmp_path / "over/merged")
+    layers = ",".join(f"{name}dir={tmp_path}/over/{name}" for name in ("lower", "upper", "work"))
+    native.mount("none", merged, "overlay", 0, layers)
+    try:
+        found = layertrial.try_layer(merged)
+        assert not found.works and merged in found.detail and "--storage tmpfs" in found.cure
+        assert os.listdir(merged) == []
+    finally:
+        native.unmount(merged, rootfs.MNT_DETACH)
+
+
+@needs_root
+def test_a_full_file_system_says_nothing_about_layers(tmp_path: pathlib.Path) -> None:
+    native.mount("none", str(tmp_path), "tmpfs", 0, "nr_inodes=1")
+    try:
+        assert layertrial.try_layer(str(tmp_path)).works
+    finally:
+        native.unmount(str(tmp_path), rootfs.MNT_DETACH)
 
 
 @needs_root
