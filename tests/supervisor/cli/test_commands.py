@@ -437,10 +437,24 @@ def test_info_shows_what_is_in_force_and_where_each_value_is_from(daemon: FakeDa
     ]
 
 
-@pytest.mark.parametrize("words", [("run", "--nope"), ("nope",), ("rm",), ("logs", "--tail", "x", "web"), ("kill",)])
-def test_a_wrong_command_line_is_125_and_no_traceback(exitctl: Exitctl, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("nope",), 2),
+        (("rm",), 2),
+        (("kill",), 2),
+        (("wait", "--timeout", "soon", "web"), 2),
+        (("run", "--nope"), 125),
+        (("create", "--stop-timeout", "soon"), 125),
+        (("exec", "web"), 125),
+        (("logs", "--tail", "x", "web"), 125),
+    ],
+)
+def test_a_wrong_command_line_is_2_except_where_that_may_be_the_containers_code(
+    exitctl: Exitctl, words: tuple[str, ...], code: int
+) -> None:
     outcome = exitctl(*words)
-    assert outcome.code == 125
+    assert outcome.code == code
     assert outcome.err and "Traceback" not in outcome.err
 
 
