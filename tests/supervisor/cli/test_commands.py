@@ -376,7 +376,7 @@ def test_one_failure_does_not_keep_the_others_from_being_done(daemon: FakeDaemon
 
 def test_why_tells_the_story_with_the_last_words(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     outcome = exitctl("why", "web")
-    assert "web, run 1, ended with code 7." in outcome.out
+    assert "web, run 1, exited 7." in outcome.out
     assert "    | out" in outcome.out
     assert daemon.asked_for(pb.LogsRequest)[0].tail_lines == 5
 
