@@ -437,6 +437,15 @@ def test_info_shows_what_is_in_force_and_where_each_value_is_from(daemon: FakeDa
     ]
 
 
+@pytest.mark.parametrize(("limit", "words"), [(64 << 20, ": its limit was 64 MiB"), (0, "")])
+def test_run_says_that_its_container_was_killed_for_memory(
+    daemon: FakeDaemon, exitctl: Exitctl, limit: int, words: str
+) -> None:
+    daemon.exit = exit_of(kind="signaled", signal=9, reason="oom", oom=pb.Oom(init=True, kills=1, limit_bytes=limit))
+    outcome = exitctl("run", "--rootfs", "/", "sh")
+    assert (outcome.code, outcome.err) == (137, f"err\nexitctl: it was killed for memory{words}\n")
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
