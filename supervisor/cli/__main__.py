@@ -17,6 +17,7 @@ from supervisor.cli.app import OWN_FAILURE, READER_GONE, Commands, complain, exi
 from supervisor.model.errors import ExitdError
 
 INTERRUPTED = 130  # 128 + SIGINT
+OF_A_CONTAINER = ("exitctl run", "exitctl create", "exitctl exec")  # 2 may be their container's code
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -31,8 +32,8 @@ INTERRUPTED = 130  # 128 + SIGINT
 def exitctl(address: str | None, grpc: bool) -> None:
     """Run containers whose every exit is reported once, with the true code, or as unknown with the reason.
 
-    Exit codes: a command's own results, 125 when exitctl or exitd failed; run: the container's code, 128+n after
-    signal n, 126 not executable, 127 not found, 255 unknown.
+    Exit codes: a command's own results, 2 for a wrong command line (run, create, exec: 125), 125 when exitctl or exitd
+    failed; run: the container's code, 128+n after signal n, 126 not executable, 127 not found, 255 unknown.
     """
 
 
@@ -56,7 +57,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return exit_code(error)
     except click.ClickException as error:
         error.show()
-        return OWN_FAILURE
+        return _usage_code(error)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except Exception as error:  # the door to people: whatever is wrong with exitctl, they get words, not a stack
@@ -67,6 +68,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         return OWN_FAILURE
     return result if isinstance(result, int) else 0
+
+
+def _usage_code(error: click.ClickException) -> int:
+    """Return click's code, 2 for a wrong command line; of commands that exit with a container's code, 125 as docker."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return OWN_FAILURE if context is not None and context.command_path in OF_A_CONTAINER else error.exit_code
 
 
 def _reader_gone() -> int:

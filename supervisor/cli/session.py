@@ -20,13 +20,14 @@ from supervisor.cli.input import STDIN, Input
 from supervisor.cli.proxy import SignalProxy
 from supervisor.cli.shape import number_of
 from supervisor.cli.signals import Signals
-from supervisor.cli.spoken import SHORT_ID
+from supervisor.cli.spoken import SHORT_ID, size
 from supervisor.cli.terminal import Raw, Resizes, size_of
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, ShuttingDown
 from supervisor.model.status import Unknown
 
 GONE = (Unreachable, ShuttingDown)
 STDOUT = 1
+OOM = "oom"  # the reason of an exit
 
 detach_keys = click.option(
     "--detach-keys", metavar="KEYS", default=keys.DEFAULT,
@@ -154,12 +155,15 @@ class TerminalSession:
             self._exit = self._end()
 
     def code(self) -> int:
-        """Return 0 if it was left, otherwise its code; prints the reason if that is unknown."""
+        """Return 0 if it was left, otherwise its code; prints the cause if that is unknown, or if memory was."""
         exit_ = self._exit
         if exit_ is None and self._detached:
             return 0
         if exit_ is None or isinstance(status_of(exit_), Unknown):
             complain(f"how it ended is unknown: {(exit_ and exit_.cause) or 'no exit was recorded'}")
+        if exit_ is not None and exit_.reason == OOM:
+            limit = exit_.oom.limit_bytes
+            complain(f"it was killed for memory{f': its limit was {size(limit)}' if limit else ''}")
         return number_of(exit_)
 
     @property

@@ -65,6 +65,7 @@ REASONS = {
 
 DECISIONS = {
     "ended": "The {who} does not restart it.",
+    "gave-up": "The {who} gave up after {restarts}.",
     "restart": "The {who} asked for another run.",
     "remove": "It was removed afterwards, as --rm asked; this entry of the ledger stays.",
 }
@@ -118,9 +119,9 @@ def _subject(exit_: pb.Exit) -> str:
 def _ending(exit_: pb.Exit) -> str:
     match status_of(exit_):
         case Exited(0):
-            return "ended well, with code 0"
+            return "exited 0"
         case Exited(code):
-            return f"ended with code {code}{_code_hint(code)}"
+            return f"exited {code}{_code_hint(code)}"
         case Signaled(number, core):
             dump = " and dumped core" if core else ""
             return f"was ended by signal {number} ({spoken.signal_name(number)}){dump}"
@@ -200,7 +201,9 @@ def _policy(exit_: pb.Exit, container: pb.Container | None) -> list[str]:
         who = f"health check (on failure {on_failure})"
     lines = []
     if exit_.decision:
-        lines.append(DECISIONS.get(exit_.decision, f"The policy decided: {exit_.decision}.").format(who=who))
+        restarts = _used_up(exit_, container) if container is not None else ""
+        word = "gave-up" if restarts else exit_.decision
+        lines.append(DECISIONS.get(word, f"The policy decided: {word}.").format(who=who, restarts=restarts))
     if container is None:
         if exit_.decision != "remove" and FOREIGN not in exit_.container_id:
             lines.append("The container itself has been removed since.")
@@ -209,6 +212,18 @@ def _policy(exit_: pb.Exit, container: pb.Container | None) -> list[str]:
     elif container.run > exit_.run:
         lines.append(f"It is in run {container.run} now.")
     return lines
+
+
+def _used_up(exit_: pb.Exit, container: pb.Container) -> str:
+    """Return the restarts that its policy allowed, if they are used up and nothing else kept it from another run; empty
+    otherwise."""
+    policy, _, limit = container.spec.restart.partition(":")
+    asked_for = exit_.rule or exit_.reason not in ("self", "oom", "unknown")
+    if policy != "on-failure" or not limit.isdecimal() or asked_for or container.run != exit_.run:
+        return ""
+    if exit_.decision != "ended" or status_of(exit_) == Exited(0) or not 0 < int(limit) <= container.restart_count:
+        return ""
+    return "1 restart" if int(limit) == 1 else f"{int(limit)} restarts"
 
 
 def _printable(text: str) -> str:

@@ -4,9 +4,10 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import Waiting, status_of
-from supervisor.api.client import Client, Unreachable
+from supervisor.api.client import Client
 from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_code, now_ns
+from supervisor.cli.away import GONE, await_return
 from supervisor.cli.copying import copy_log
 from supervisor.cli.shape import event_document, lost_document, number_of, time_text
 from supervisor.model.errors import BadRequest, ExitdError, TimedOut
@@ -67,13 +68,17 @@ def _await(word: str, waiting: Waiting, deadline_ns: int | None) -> tuple[int, i
 @click.option("--from-seq", type=click.IntRange(min=0), metavar="N", help="All events from this number on.")
 @click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="By id, name, type or namespace.")
 @click.option("--no-follow", "--no-stream", is_flag=True, help="End after the stored events.")
+@click.option(
+    "--reconnect-seconds", type=click.FloatRange(min=0), default=60.0, metavar="S",
+    help="How long to wait for exitd when it goes away; default 60, 0: not at all.",
+)  # fmt: skip
 @output.option("table")
 @click.pass_context
 def events(
     ctx: click.Context, since: str | None, until: str | None, from_seq: int | None, filters: tuple[str, ...],
-    no_follow: bool, format_: str,
+    no_follow: bool, reconnect_seconds: float, format_: str,
 ) -> int:  # fmt: skip
-    """Follow the numbered log of events."""
+    """Follow the numbered log of events, over restarts of exitd too: nothing is missed, and nothing comes twice."""
     wanted = output.format_of(format_)
     request = pb.EventsRequest(
         from_seq=from_seq,
@@ -82,21 +87,27 @@ def events(
         filters=filters,
         no_follow=no_follow,
     )
-    return _follow_events(connect(ctx), request, wanted)
+    return _follow_events(connect(ctx), request, wanted, reconnect_seconds)
 
 
-def _follow_events(client: Client, request: pb.EventsRequest, wanted: output.Format) -> int:
+def _follow_events(client: Client, request: pb.EventsRequest, wanted: output.Format, patience: float) -> int:
+    """Show events; after a restart of exitd, go on with the number after the last one."""
     last = 0
-    try:
-        for reply in client.events(request):
-            last = max(last, reply.event.seq, reply.bookmark, reply.lost.to)
-            _show_event(reply, wanted)
-    except Unreachable:
-        if not last:
-            raise
-        complain(f"the daemon went away; continue with: exitctl events --from-seq {last + 1}")
-        return OWN_FAILURE
-    return 0
+    while True:
+        try:
+            for reply in client.events(request):
+                last = max(last, reply.event.seq, reply.bookmark, reply.lost.to)
+                _show_event(reply, wanted)
+            return 0
+        except GONE as error:
+            if not last:
+                raise
+            try:
+                await_return(client, patience, error)
+            except GONE:
+                complain(f"the daemon went away; continue with: exitctl events --from-seq {last + 1}")
+                return OWN_FAILURE
+            request.from_seq = last + 1
 
 
 def _show_event(reply: pb.EventsReply, wanted: output.Format) -> None:

@@ -17,7 +17,7 @@ from supervisor.engine import remains
 from supervisor.engine.exits import SecondWitness
 from supervisor.engine.node import Node, in_turn
 from supervisor.engine.participants import Participant
-from supervisor.model import evidence, execs, lifecycle
+from supervisor.model import evidence, execs, lifecycle, names
 from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
 from supervisor.model.execs import Exec, ExecHappening, ExecPhase, ExecSpec
 from supervisor.model.lifecycle import SIGKILL, refuse_damaged
@@ -147,8 +147,7 @@ class Execs(Participant):
             self._node.spawn(self._clean_up(live))
             if now.exit is not None:
                 log_it = log.debug if now.by.policy else log.info
-                status, source = str(now.exit.status), now.exit.source
-                log_it("exec exit", container=now.key.container, exec=now.key.exec_id, status=status, source=source)
+                log_it("exec exit", exec=now.key.exec_id, **names.logged(now.exit))
         else:
             self._arm(live)
 

@@ -6,7 +6,7 @@ puts into a bundle (`io.kubernetes.cri.*`).
 
 from collections.abc import Mapping
 
-from supervisor.model.values import Container, Exit, Names
+from supervisor.model.values import Container, Exit, Exited, ExitStatus, Names, Signaled, Unknown
 from supervisor.model.watched import Observed
 
 MOST_CHARACTERS = 256  # of each name: Kubernetes' own have 253 at most
@@ -63,10 +63,20 @@ def _or_shown(names: Names, namespace: str, name: str) -> Names:
 def logged(exit: Exit) -> dict[str, str | int]:
     """Return what a log line says of an end."""
     key, names = exit.key, of_exit(exit)
-    said: dict[str, str | int] = {"container": key.container, "run": key.run, "status": str(exit.status)}
+    said: dict[str, str | int] = {"container": key.container, "run": key.run, **_fields(exit.status)}
     more = {"source": str(exit.source), "reason": str(exit.reason)}
     more |= {"name": names.container, "namespace": names.namespace, "pod": names.pod}
     return {**said, **{word: value for word, value in more.items() if value}}
+
+
+def _fields(status: ExitStatus) -> dict[str, str | int]:
+    match status:
+        case Exited(code):
+            return {"code": code}
+        case Signaled(signal, core):
+            return {"signal": signal, "core": True} if core else {"signal": signal}
+        case Unknown(cause, number):
+            return {"unknown": cause} if number is None else {"unknown": cause, "number": number}
 
 
 def clean(text: str) -> str:

@@ -131,7 +131,7 @@ def test_a_signal_sent_to_run_reaches_the_container(cli: Cli) -> None:
 def test_rm_removes_the_container_at_its_end_and_the_ledger_keeps_the_exit(cli: Cli) -> None:
     assert cli.run("--rm", "--name", "brief", "sh", "-c", "exit 9").code == 9
     until(lambda: "brief" not in cli.ok("ps", "-a", "--format", "{{.Name}}"), "brief is still there")
-    assert "brief, run 1, ended with code 9." in cli.ok("why", "brief")
+    assert "brief, run 1, exited 9." in cli.ok("why", "brief")
     assert "brief" in cli.ok("exits", "--since", "1m")
 
 

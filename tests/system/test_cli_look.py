@@ -180,7 +180,7 @@ def test_logs_keep_the_streams_apart_and_follow_to_the_end(cli: Cli) -> None:
 
 def test_why_tells_what_was_seen_by_whom_and_who_asked_for_it(cli: Cli) -> None:
     story = cli("why", "seven").out
-    assert story.startswith("seven, run 1, ended with code 7.\n")
+    assert story.startswith("seven, run 1, exited 7.\n")
     assert "Its shim, the parent process, saw the end" in story and "No client asked for it" in story
     assert "| said" in story and "| cried" in story
     story = cli.ok("why", "killed")

@@ -190,7 +190,7 @@ def test_the_command_shows_the_end_and_ends_with_it(cli: Cli, client: Client) ->
         assert f"({pid}@pid) 7 [source pidfd, reason self]" in out
         assert f"{pid}@pid" in cli.ok("exits")
         story = cli.ok("why", f"{pid}@pid")
-        assert "ended with code 7" in story
+        assert "exited 7" in story
         assert "exitd only watched it" in story
 
 

@@ -376,7 +376,7 @@ def test_one_failure_does_not_keep_the_others_from_being_done(daemon: FakeDaemon
 
 def test_why_tells_the_story_with_the_last_words(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     outcome = exitctl("why", "web")
-    assert "web, run 1, ended with code 7." in outcome.out
+    assert "web, run 1, exited 7." in outcome.out
     assert "    | out" in outcome.out
     assert daemon.asked_for(pb.LogsRequest)[0].tail_lines == 5
 
@@ -437,10 +437,33 @@ def test_info_shows_what_is_in_force_and_where_each_value_is_from(daemon: FakeDa
     ]
 
 
-@pytest.mark.parametrize("words", [("run", "--nope"), ("nope",), ("rm",), ("logs", "--tail", "x", "web"), ("kill",)])
-def test_a_wrong_command_line_is_125_and_no_traceback(exitctl: Exitctl, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("limit", "words"), [(64 << 20, ": its limit was 64 MiB"), (0, "")])
+def test_run_says_that_its_container_was_killed_for_memory(
+    daemon: FakeDaemon, exitctl: Exitctl, limit: int, words: str
+) -> None:
+    daemon.exit = exit_of(kind="signaled", signal=9, reason="oom", oom=pb.Oom(init=True, kills=1, limit_bytes=limit))
+    outcome = exitctl("run", "--rootfs", "/", "sh")
+    assert (outcome.code, outcome.err) == (137, f"err\nexitctl: it was killed for memory{words}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("nope",), 2),
+        (("rm",), 2),
+        (("kill",), 2),
+        (("wait", "--timeout", "soon", "web"), 2),
+        (("run", "--nope"), 125),
+        (("create", "--stop-timeout", "soon"), 125),
+        (("exec", "web"), 125),
+        (("logs", "--tail", "x", "web"), 125),
+    ],
+)
+def test_a_wrong_command_line_is_2_except_where_that_may_be_the_containers_code(
+    exitctl: Exitctl, words: tuple[str, ...], code: int
+) -> None:
     outcome = exitctl(*words)
-    assert outcome.code == 125
+    assert outcome.code == code
     assert outcome.err and "Traceback" not in outcome.err
 
 

@@ -19,7 +19,7 @@ def exit_of(**fields: object) -> pb.Exit:
 
 def test_a_code_is_reported_with_witness_time_and_policy() -> None:
     text = story.of(exit_of(kind="exited", code=7), pb.Container(run=2), ["one", "two"])
-    assert text.startswith("web, run 2, ended with code 7.\n")
+    assert text.startswith("web, run 2, exited 7.\n")
     assert "Its shim, the parent process" in text
     assert "4 s after its start" in text
     assert "No client asked for it" in text
@@ -135,8 +135,23 @@ def test_a_container_without_an_end_says_so() -> None:
 def test_what_is_only_watched_has_no_shim_and_was_not_removed() -> None:
     watched = pb.Exit(container_id="c0ffee@/run/runc", name="web", run=1, kind="exited", code=7, source="pidfd", at=AT)
     text = story.of(watched, None, [])
-    assert text.startswith("web (c0ffee@/run/runc), run 1, ended with code 7.\n")
+    assert text.startswith("web (c0ffee@/run/runc), run 1, exited 7.\n")
     assert "exitd only watched it: the kernel itself reported" in text
     assert "Shim" not in text and "removed" not in text
     away = pb.Exit(container_id="c0ffee@/run/runc", kind="unknown", cause="watcher-away", source="none", at=AT)
     assert "exitd was not running when it ended" in story.of(away, None, [])
+
+
+def test_a_policy_whose_restarts_are_used_up_gave_up() -> None:
+    child = pb.Container(run=2, restart_count=2, spec=pb.ContainerSpec(restart="on-failure:2"))
+    assert "The restart policy (on-failure:2) gave up after 2 restarts." in story.of(
+        exit_of(kind="exited", code=1), child, []
+    )
+    stopped = exit_of(kind="signaled", signal=15, reason="stop")
+    for end in (exit_of(kind="exited", code=0), stopped):
+        assert "The restart policy (on-failure:2) does not restart it." in story.of(end, child, [])
+
+
+def test_one_restart_is_one() -> None:
+    child = pb.Container(run=2, restart_count=1, spec=pb.ContainerSpec(restart="on-failure:1"))
+    assert "gave up after 1 restart." in story.of(exit_of(kind="exited", code=1), child, [])

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.model import names
-from supervisor.model.values import Container, Names, Phase, Pod, Process, Spec
+from supervisor.model.values import Container, Exited, ExitStatus, Names, Phase, Pod, Process, Signaled, Spec, Unknown
 from supervisor.model.watched import Observed
 from tests.supervisor.stored import ended
 
@@ -64,3 +65,19 @@ def test_a_log_line_of_an_end_has_the_names_that_there_are() -> None:
     said = names.logged(replace(ended("c9"), names=Names("shop", "web-0", "app")))
     assert (said["namespace"], said["pod"], said["name"], said["reason"]) == ("shop", "web-0", "app", "self")
     assert "pod" not in names.logged(ended("c9"))
+
+
+@pytest.mark.parametrize(
+    ("status", "fields"),
+    [
+        (Exited(7), {"code": 7}),
+        (Signaled(9), {"signal": 9}),
+        (Signaled(11, core=True), {"signal": 11, "core": True}),
+        (Unknown("monitors-killed"), {"unknown": "monitors-killed"}),
+        (Unknown("shim-number-only", 137), {"unknown": "shim-number-only", "number": 137}),
+    ],
+)
+def test_a_log_line_of_an_end_has_its_number_as_a_field(status: ExitStatus, fields: dict[str, object]) -> None:
+    said = names.logged(replace(ended("c9"), status=status))
+    words = ("code", "signal", "core", "unknown", "number", "status")
+    assert {word: said[word] for word in words if word in said} == fields
