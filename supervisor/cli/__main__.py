@@ -17,7 +17,7 @@ from supervisor.cli.app import OWN_FAILURE, READER_GONE, Commands, complain, exi
 from supervisor.model.errors import ExitdError
 
 INTERRUPTED = 130  # 128 + SIGINT
-OF_A_CONTAINER = ("exitctl run", "exitctl create", "exitctl exec")  # 2 may be their container's code
+OF_A_CONTAINER = ("run", "create", "exec")  # 2 may be their container's code
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -73,7 +73,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _usage_code(error: click.ClickException) -> int:
     """Return click's code, 2 for a wrong command line; of commands that exit with a container's code, 125 as docker."""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return OWN_FAILURE if context is not None and context.command_path in OF_A_CONTAINER else error.exit_code
+    verb = context.command_path.removeprefix("exitctl ").removeprefix("container ") if context is not None else ""
+    return OWN_FAILURE if verb in OF_A_CONTAINER else error.exit_code
 
 
 def _reader_gone() -> int:

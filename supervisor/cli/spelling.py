@@ -15,7 +15,10 @@ class Spelled(click.Command):
     refused with what to do instead."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words, said = (args, {}) if ctx.resilient_parsing else plain(self.params, args)
+        try:
+            words, said = (args, {}) if ctx.resilient_parsing else plain(self.params, args)
+        except click.UsageError as error:
+            raise click.UsageError(error.message, ctx) from error
         try:
             rest = super().parse_args(ctx, words)
         except click.NoSuchOption as error:

@@ -48,7 +48,7 @@ def test_another_word_is_the_command_itself(words: str, same: str) -> None:
 @pytest.mark.parametrize("words", verbs.REFUSED)
 def test_a_refused_verb_says_what_to_do_instead(exitctl: Exitctl, words: str) -> None:
     outcome = exitctl(*words.split(), "--all", "x")
-    assert (outcome.code, outcome.out) == (125, "")
+    assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.splitlines()[-1] == f"Error: {words}: {verbs.REFUSED[words]}"
 
 
@@ -62,7 +62,7 @@ def test_the_words_are_one_line_and_name_commands_that_exist(verb: str, words: s
 def test_a_verb_that_nobody_knows_gets_clicks_own_words(exitctl: Exitctl) -> None:
     for words in (("frobnicate",), ("container", "frobnicate"), ("image", "frobnicate")):
         outcome = exitctl(*words)
-        assert outcome.code == 125 and "No such command 'frobnicate'" in outcome.err
+        assert outcome.code == 2 and "No such command 'frobnicate'" in outcome.err
 
 
 @pytest.mark.parametrize("words", [("images",), ("image", "list"), ("image", "ls")])
