@@ -15,6 +15,8 @@ def await_return(client: Client, seconds: float, error: ExitdError) -> None:
     0."""
     if not seconds:
         raise error
+    if _answers(client):
+        return
     complain("exitd is away; waiting for it ...")
     deadline = time.monotonic() + seconds
     while not _answers(client):

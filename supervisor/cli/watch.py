@@ -1,8 +1,11 @@
 """The commands that wait: `wait`, `events`, `logs`."""
 
+import contextlib
+
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import mutable
 from supervisor.api.answers import Waiting, status_of
 from supervisor.api.client import Client
 from supervisor.cli import output, parse, spoken
@@ -10,10 +13,14 @@ from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_c
 from supervisor.cli.away import GONE, await_return
 from supervisor.cli.copying import copy_log
 from supervisor.cli.shape import event_document, lost_document, number_of, time_text
-from supervisor.model.errors import BadRequest, ExitdError, TimedOut
+from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, TimedOut
 from supervisor.model.values import Unknown
 
 CONDITIONS = ("exited", "next-exit", "removed")
+reconnect = click.option(
+    "--reconnect-seconds", "patience", type=click.FloatRange(min=0), default=60.0, metavar="S",
+    help="How long to wait for exitd when it goes away; default 60, 0: not at all.",
+)  # fmt: skip
 
 
 @click.command()
@@ -22,33 +29,73 @@ CONDITIONS = ("exited", "next-exit", "removed")
 )
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Give up after S seconds with 124.")
 @click.option("--condition", type=click.Choice(CONDITIONS), default="exited", help="What to wait for; default exited.")
+@reconnect
 @click.argument("containers", nargs=-1, required=True, metavar="ID...")
 @click.pass_context
 def wait(
-    ctx: click.Context, containers: tuple[str, ...], exit_code: bool, timeout: float | None, condition: str
-) -> int:
+    ctx: click.Context, containers: tuple[str, ...], exit_code: bool, timeout: float | None, condition: str,
+    patience: float,
+) -> int:  # fmt: skip
     """Wait for containers to end and print one line each, in this order: the number, or `unknown`. For a pod, once all
-    its members have ended for good: a line for each, with its name."""
+    its members have ended for good: a line for each, with its name. Goes on over restarts of exitd."""
     if exit_code and len(containers) != 1:
         raise BadRequest("--exit-code can be that of one container only")
     client = connect(ctx)
     deadline_ns = None if timeout is None else now_ns() + round(timeout * parse.SECOND_NS)
-    pending = [client.begin_wait(word, condition=condition) for word in containers]
-    codes = [_await(word, waiting, deadline_ns) for word, waiting in zip(containers, pending, strict=True)]
+    awaited = [_Awaited.begin(client, word, condition) for word in containers]
+    codes = [_await(client, each, deadline_ns, patience) for each in awaited]
     if TIMED_OUT in (failure for failure, _ in codes):
         return TIMED_OUT
     worst = max(failure for failure, _ in codes)
     return worst or (codes[0][1] if exit_code else 0)
 
 
-def _await(word: str, waiting: Waiting, deadline_ns: int | None) -> tuple[int, int]:
+LIVE = (pb.PHASE_CREATED, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_PAUSED)
+
+
+@mutable
+class _Awaited:
+    """A wait for a container, which can be begun again after a restart of exitd: for the same `run`, also once it has
+    been removed or has another name. 0: for whichever is current, where it does not live or is a pod, and where another
+    condition is waited for."""
+
+    word: str
+    condition: str
+    id: str
+    run: int
+    waiting: Waiting
+
+    @classmethod
+    def begin(cls, client: Client, word: str, condition: str) -> "_Awaited":
+        id, run = word, 0
+        if condition == "exited":
+            with contextlib.suppress(ExitdError):  # the wait says what is wrong
+                found = client.inspect(word)
+                if found.phase in LIVE and not found.spec.HasField("pod"):
+                    id, run = found.id, found.run
+        return cls(word, condition, id, run, client.begin_wait(id, condition=condition, run=run))
+
+    def again(self, client: Client) -> None:
+        self.waiting = client.begin_wait(self.id, condition=self.condition, run=self.run)
+
+    def reply(self, client: Client, seconds: float | None) -> pb.WaitReply:
+        try:
+            return self.waiting.reply(seconds)
+        except NoSuchContainer:  # removed while exitd was away
+            for exit_ in client.exits(pb.ExitsRequest(id=self.id)) if self.run else ():
+                if exit_.run == self.run and not exit_.exec_id:
+                    return pb.WaitReply(exit=exit_)
+            raise
+
+
+def _await(client: Client, awaited: _Awaited, deadline_ns: int | None, patience: float) -> tuple[int, int]:
     """Print the line and return (exitctl's own failure or 0, the container's number). A pod has a line for each member,
     and the number of the first that did not end with 0."""
-    seconds = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / parse.SECOND_NS)
     try:
-        reply = waiting.reply(seconds)
+        reply = _reply(client, awaited, deadline_ns, patience)
     except TimedOut as error:
-        complain(str(error) if seconds is None else f"{word}: --timeout is over, and that has not happened")
+        seconds = _left(deadline_ns)
+        complain(str(error) if seconds is None else f"{awaited.word}: --timeout is over, and that has not happened")
         return (TIMED_OUT if seconds is not None else OWN_FAILURE), 0
     except ExitdError as error:
         complain(str(error))
@@ -62,21 +109,34 @@ def _await(word: str, waiting: Waiting, deadline_ns: int | None) -> tuple[int, i
     return 0, number_of(exit_)
 
 
+def _reply(client: Client, awaited: _Awaited, deadline_ns: int | None, patience: float) -> pb.WaitReply:
+    """Return the answer, asked for again after each restart of exitd. Raises ExitdError."""
+    while True:
+        try:
+            return awaited.reply(client, _left(deadline_ns))
+        except GONE as error:
+            left = _left(deadline_ns)
+            await_return(client, patience if left is None else min(patience, left), error)
+            awaited.again(client)
+
+
+def _left(deadline_ns: int | None) -> float | None:
+    """Return the seconds until then; None if there is no limit."""
+    return None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / parse.SECOND_NS)
+
+
 @click.command()
 @click.option("--since", metavar="TIME", help="Only events since then: 10m (ago) or an RFC 3339 time.")
 @click.option("--until", metavar="TIME", help="Only events until then.")
 @click.option("--from-seq", type=click.IntRange(min=0), metavar="N", help="All events from this number on.")
 @click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="By id, name, type or namespace.")
 @click.option("--no-follow", "--no-stream", is_flag=True, help="End after the stored events.")
-@click.option(
-    "--reconnect-seconds", type=click.FloatRange(min=0), default=60.0, metavar="S",
-    help="How long to wait for exitd when it goes away; default 60, 0: not at all.",
-)  # fmt: skip
+@reconnect
 @output.option("table")
 @click.pass_context
 def events(
     ctx: click.Context, since: str | None, until: str | None, from_seq: int | None, filters: tuple[str, ...],
-    no_follow: bool, reconnect_seconds: float, format_: str,
+    no_follow: bool, patience: float, format_: str,
 ) -> int:  # fmt: skip
     """Follow the numbered log of events, over restarts of exitd too: nothing is missed, and nothing comes twice."""
     wanted = output.format_of(format_)
@@ -87,7 +147,7 @@ def events(
         filters=filters,
         no_follow=no_follow,
     )
-    return _follow_events(connect(ctx), request, wanted, reconnect_seconds)
+    return _follow_events(connect(ctx), request, wanted, patience)
 
 
 def _follow_events(client: Client, request: pb.EventsRequest, wanted: output.Format, patience: float) -> int:
