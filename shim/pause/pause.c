@@ -65,8 +65,8 @@ static void execute(char **words, const sigset_t *mask)
 	execvp(words[0], words);
 	error = errno;
 	say(words[0]);
-	say(error == ENOENT ? ": not found\n" : ": cannot be executed\n");
-	_exit(error == ENOENT ? NOT_FOUND : NOT_EXECUTABLE);
+	say(error == ENOENT || error == ENOTDIR ? ": not found\n" : ": cannot be executed\n");
+	_exit(error == ENOENT || error == ENOTDIR ? NOT_FOUND : NOT_EXECUTABLE);
 }
 
 /* Reaps all that have ended. Returns whether the program is one of them, and then how it has. */
@@ -103,15 +103,9 @@ static int begin(char **words)
 	sigset_t all, mask;
 	pid_t program;
 
-	/* What the kernel sends for this process's own faults must end it. */
+	/* Also what faults are reported by: the kernel ends a process that blocks the signal of its own fault. */
 	sigfillset(&all);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGILL);
-	sigdelset(&all, SIGFPE);
-	sigdelset(&all, SIGSYS);
-	sigdelset(&all, SIGTRAP);
-	sigdelset(&all, SIGABRT);
+	signal(SIGCHLD, SIG_DFL); /* ignored, it would not be sent */
 	sigprocmask(SIG_SETMASK, &all, &mask);
 	/* Orphans come to process 1 by themselves. */
 	if (getpid() != 1)

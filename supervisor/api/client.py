@@ -96,10 +96,9 @@ class Client:
     def close(self) -> None:
         self._transport.close()
 
-    def create(self, spec: pb.ContainerSpec) -> pb.Container:
-        reply: pb.CreateContainerReply = self._call(
-            "CreateContainer", pb.CreateContainerRequest(spec=spec), WORK_SECONDS
-        )
+    def create(self, spec: pb.ContainerSpec, *, replace: bool = False) -> pb.Container:
+        request = pb.CreateContainerRequest(spec=spec, replace=replace)
+        reply: pb.CreateContainerReply = self._call("CreateContainer", request, WORK_SECONDS)
         return reply.container
 
     def start(self, container_id: str) -> pb.Container:

@@ -39,6 +39,9 @@ class NodeCalls(Protocol):
     async def pause(self, id: str, by: By) -> None: ...
     async def resume(self, id: str, by: By) -> None: ...
     async def remove(self, id: str, force: bool, by: By) -> None: ...
+    async def remove_named(self, name: str, namespace: str, by: By) -> None:
+        """Remove exitd's own container of this name, running or not. It is no error if there is none."""
+
     def listing(self, all: bool, filters: tuple[str, ...]) -> tuple[list[View], int]:
         """Return the containers, and the sequence number from which on to watch."""
 
@@ -134,7 +137,10 @@ class ContainerDoors:
         self._streams = streams
 
     async def CreateContainer(self, request: pb.CreateContainerRequest, by: By) -> pb.CreateContainerReply:
-        container = await self._node.create(requests.spec_of(request.spec), by)
+        spec = requests.spec_of(request.spec)
+        if request.replace:
+            await self._node.remove_named(requests.name_of(spec), spec.namespace, by)
+        container = await self._node.create(spec, by)
         return pb.CreateContainerReply(container=replies.container_message(View(container)))
 
     async def Start(self, request: pb.StartRequest, by: By) -> pb.StartReply:

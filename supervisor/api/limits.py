@@ -15,10 +15,11 @@ MOST_ADJ = 1000
 MOST_BYTES = 2**63 - 1
 MOST_DEVICES = 1024  # in one request; a directory is one
 ACCESSES = "rwm"
-OF_IPC = ("kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem", "fs.mqueue.")
-OF_SHM = ("kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced")
-OF_NETWORK = "net."
-_LIST = LatePattern(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*")
+OF_IPC = frozenset(
+    f"kernel.{name}" for name in ("msgmax", "msgmnb", "msgmni", "sem", "shmall", "shmmax", "shmmni", "shm_rmid_forced")
+)
+OF_QUEUES, OF_NETWORK = "fs.mqueue.", "net."
+_LIST = LatePattern(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 _SYSCTL = LatePattern(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)+")
 
 
@@ -66,7 +67,7 @@ def devices_message(devices: Iterable[HostDevice]) -> list[pb.HostDevice]:
 def sysctls_of(pairs: Mapping[str, str], *, network: str, ipc: str = "own") -> tuple[tuple[str, str], ...]:
     """Return the checked kernel parameters: those of namespaces that a container has for itself. Raises BadRequest."""
     for name, value in pairs.items():
-        if not _SYSCTL.fullmatch(name) or not name.startswith((*OF_IPC, *OF_SHM, OF_NETWORK)):
+        if not _SYSCTL.fullmatch(name) or not (name in OF_IPC or name.startswith((OF_QUEUES, OF_NETWORK))):
             allowed = "a parameter of its own namespaces: net.*, fs.mqueue.*, kernel.msg*, kernel.sem or kernel.shm*"
             raise bad("sysctls", name, allowed)
         if name.startswith(OF_NETWORK) and network == "host":

@@ -90,6 +90,13 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
     )
 
 
+def name_of(spec: Spec) -> str:
+    """Return the name of the container that is to be replaced. Raises BadRequest when the request has none."""
+    if not spec.name:
+        raise BadRequest("replace: which container? The request has no name", field="replace")
+    return spec.name
+
+
 def pod_of(message: pb.PodSpec) -> Pod:
     """Return the checked pod. Raises BadRequest."""
     return Pod(

@@ -211,10 +211,10 @@ def _create(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Contai
         raise BadRequest("--replace: which container? Add its --name")
     fetch_image(client, spec, anew=making.anew)
     if not making.cidfile:
-        return _made(client, spec, making)
+        return client.create(spec, replace=making.replaces)
     try:
         with open(making.cidfile, "x") as file:  # before the container is made: two must not share the file
-            container = _made(client, spec, making)
+            container = client.create(spec, replace=making.replaces)
             file.write(container.id)
     except OSError as error:
         raise BadRequest(f"--cidfile {making.cidfile}: {error.strerror}") from error
@@ -223,13 +223,6 @@ def _create(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Contai
             os.unlink(making.cidfile)
         raise
     return container
-
-
-def _made(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:
-    if making.replaces:
-        with suppress(NoSuchContainer):
-            client.remove(spec.name, force=True)
-    return client.create(spec)
 
 
 def _start(client: Client, container: pb.Container, pidfile: str) -> None:

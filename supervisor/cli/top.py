@@ -22,7 +22,8 @@ def top(ctx: click.Context, container: str, options: tuple[str, ...]) -> int:
     pids = connect(ctx).pids(container)
     if not pids:
         raise WrongState(f"{container} has no process: it is not running", id=container)
-    for line in lines_of(_ps(options or DEFAULT), frozenset(map(str, pids))):
+    listed = ",".join(map(str, pids))
+    for line in lines_of(_ps((*(options or DEFAULT), "-q", listed)), frozenset(map(str, pids))):
         print(line)
     return 0
 

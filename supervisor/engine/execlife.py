@@ -216,7 +216,7 @@ class Execs(Participant):
 
     async def _end_with_container(self, live: Live) -> None:
         """Its container may have ended while it was made."""
-        if await room.surely(lambda: self._ends_with_container(live)):
+        if not live.over.is_set() and await room.surely(lambda: self._ends_with_container(live)):
             await self._kill_with_container(live)
 
     # -- an exec is to end
@@ -432,6 +432,7 @@ class Execs(Participant):
         """A limit that has passed, or was being enforced when the daemon ended, is enforced now."""
         if live.over.is_set() or live.key in self._node.pending:
             return
+        self._node.spawn(self._end_with_container(live))
         if live.exec.asked is not None and live.exec.asked.reason is Reason.TIMEOUT:
             self._node.spawn(self._end_whole(live))
         else:

@@ -187,6 +187,13 @@ class Operations:
             await each_member(self._containers, found.id, lambda member: self._remove(member.id, True, by))
         await self._remove(found.id, force, by)
 
+    async def remove_named(self, name: str, namespace: str, by: By) -> None:
+        """Remove exitd's own container of this name, running or not. It is no error if there is none."""
+        found = self._containers.named(namespace, name)
+        if found is not None:
+            with contextlib.suppress(NoSuchContainer):
+                await self.remove(found.id, True, by)
+
     async def _remove(self, id: str, force: bool, by: By) -> None:
         found: Container | None = await self._containers.find(id)
         if found is not None and found.spec.task is not None and not force:

@@ -7,11 +7,14 @@ from typing import TypeVar
 import structlog
 
 from supervisor.engine.containers import Containers
-from supervisor.model.errors import NoSuchVolume, ShimFailed, VolumeInUse
+from supervisor.model.errors import ExitdError, NoSuchVolume, ShimFailed, VolumeInUse
 from supervisor.runtime.oci import volumes
 from supervisor.runtime.oci.volumes import Volume
+from supervisor.system.aside import Aside
 
 MOST_SHOWN = 3
+REMOVALS = 4  # at once: each may read a whole disk
+REMOVAL_SECONDS = 120.0
 
 T = TypeVar("T")
 
@@ -24,7 +27,7 @@ class VolumeDesk:
     def __init__(self, root: str, containers: Containers) -> None:
         self._root = root
         self._containers = containers
-        self._removals = asyncio.Lock()  # one at a time: each may read a whole disk
+        self._removals = Aside(REMOVALS, limit_seconds=REMOVAL_SECONDS)
 
     async def create_volume(self, name: str) -> Volume:
         """Return the volume; one that is there stays as it is. Raises ShimFailed when the disk refuses."""
@@ -37,18 +40,16 @@ class VolumeDesk:
         return tuple((each, self._users(each.name)) for each in found)
 
     async def remove_volume(self, name: str) -> None:
-        """Raises NoSuchVolume; VolumeInUse while a container has it, running or not."""
-        async with self._removals:
-            self._refuse_if_used(name)
-            gone = await self._on_disk(lambda: volumes.take_away(self._root, name))
-            if not gone:
-                raise _missing(name)
-            try:
-                self._refuse_if_used(name)  # by a container that was admitted meanwhile
-            except VolumeInUse:
-                await self._on_disk(lambda: volumes.put_back(self._root, name, gone))
-                raise
-            await self._on_disk(lambda: volumes.delete(gone))
+        """Raises NoSuchVolume; VolumeInUse while a container has it, running or not; ShimFailed when the disk refuses,
+        and TimedOut when it takes long: what is left then goes at the next start."""
+        self._refuse_if_used(name)
+        try:
+            gone = volumes.take_away(self._root, name)  # here, so that no container gets it after that look
+        except OSError as error:
+            raise _failed(f"volume {name}", error) from error
+        if not gone:
+            raise _missing(name)
+        await self._delete(f"volume {name}", gone)
 
     def _refuse_if_used(self, name: str) -> None:
         users = self._users(name)
@@ -60,10 +61,19 @@ class VolumeDesk:
     async def sweep(self) -> None:
         """After a start: complete the removals that an earlier daemon has begun."""
         try:
-            async with self._removals:
-                await self._on_disk(lambda: volumes.sweep(self._root))
-        except ShimFailed as error:
+            for gone in await self._on_disk(lambda: volumes.hidden(self._root)):
+                await self._delete("a volume that was being removed", gone)
+        except ExitdError as error:
             log.warning("volumes that were being removed are left", why=str(error))
+
+    async def _delete(self, what: str, gone: str) -> None:
+        def delete() -> None:
+            try:
+                volumes.delete(gone)
+            except OSError as error:
+                raise _failed(f"{what}: what is left is {gone}", error) from error
+
+        await self._removals.run(f"removing {what}", delete)
 
     async def _found(self, name: str) -> Volume:
         for each in await self._on_disk(lambda: volumes.listing(self._root)):
@@ -79,7 +89,11 @@ class VolumeDesk:
         try:
             return await asyncio.to_thread(work)
         except OSError as error:
-            raise ShimFailed(f"{volumes.top_of(self._root)}: {error.strerror or error}") from error
+            raise _failed(volumes.top_of(self._root), error) from error
+
+
+def _failed(what: str, error: OSError) -> ShimFailed:
+    return ShimFailed(f"{what}: {error.strerror or error}")
 
 
 def _missing(name: str) -> NoSuchVolume:

@@ -29,6 +29,8 @@ from supervisor.model.values import (
     Container,
     Event,
     Exit,
+    Exited,
+    ExitStatus,
     HealthStatus,
     MemoryKills,
     Names,
@@ -235,6 +237,7 @@ Effect = LogExit | CleanUp | ArmTimer | CancelTimer | Discard
 
 
 SIGKILL = 9
+MOST_SIGNAL = 64
 NOT_KNOWN = "unknown"
 OF_ANY_PROGRAM = frozenset({Source.FIFO, Source.PIDFD, Source.PROCEVENTS, Source.NONE})  # also of the runtime's init
 ENDING_SIGNALS = frozenset({1, 2, 3, 6, 9, 15})  # HUP INT QUIT ABRT KILL TERM: sent to end, not to inform
@@ -519,8 +522,9 @@ def asked_kill(asked: Asked | None) -> bool:
 def _exit_of(c: Container, ended: Ended, report: Report, started_ns: int | None) -> Exit:
     """`report` and `started_ns`: as the rules of starts have left them."""
     out_of_memory = report.oom_kills > c.oom_told and not asked_kill(c.asked)
-    by_oom = out_of_memory and report.status == Signaled(SIGKILL)
-    reason, by = _reason(c, report, by_oom or (out_of_memory and _may_be_sigkill(report)))
+    seen = replace(report, status=_of_program(c, report.status))
+    by_oom = out_of_memory and seen.status == Signaled(SIGKILL)
+    reason, by = _reason(c, seen, by_oom or (out_of_memory and _may_be_sigkill(report)))
     if ended.sandbox_ended and c.asked is None and report.status in (Signaled(SIGKILL), Unknown(NEVER_STARTED)):
         reason, by = Reason.PAUSE_EXIT, By(policy=str(Reason.PAUSE_EXIT))
     return Exit(
@@ -539,6 +543,13 @@ def _exit_of(c: Container, ended: Ended, report: Report, started_ns: int | None)
         left_behind=ended.left_behind,
         names=ended.names,
     )
+
+
+def _of_program(c: Container, status: ExitStatus) -> ExitStatus:
+    """Return how the command may have ended: exitd's init program, its parent, ends with 128 + n for signal n."""
+    if c.spec.init and isinstance(status, Exited) and 128 < status.code <= 128 + MOST_SIGNAL:
+        return Signaled(status.code - 128)
+    return status
 
 
 def _may_be_sigkill(report: Report) -> bool:

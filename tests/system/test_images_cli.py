@@ -93,7 +93,11 @@ def test_a_container_of_that_name_is_replaced_if_that_is_asked_for(cli: Cli) -> 
     assert said.code == 125 and "--replace: which container? Add its --name" in said.err
     said = cli("create", "--replace", "--name", "it", "--cidfile", "/proc/no", "/", "true")
     assert said.code == 125 and cli.ok("ps", "-q", "--no-trunc") == other  # nothing was removed for what cannot be made
-    cli.ok("rm", "-f", "it")
+    said = cli("create", "--replace", "--name", other[:8], "/", "true")  # the beginning of an id is no name
+    assert said.code == 0 and cli.ok("ps", "-q", "--no-trunc") == other
+    assert cli("create", "--replace", "--name", "it", "--namespace", "elsewhere", "/", "true").code == 0
+    assert cli.ok("ps", "-q", "--no-trunc") == other
+    cli.ok("rm", "-f", *cli.ok("ps", "-aq").split())
 
 
 def test_a_directory_is_an_image_without_words_of_its_own(cli: Cli, shelf: pathlib.Path) -> None:
@@ -176,12 +180,13 @@ def test_pause_is_an_image_that_needs_no_command(cli: Cli, up: Daemon) -> None:
     assert cli.field(id, ".State.Status") == "exited"
 
 
+@pytest.mark.parametrize(("storage", "places"), [("disk", ("merged",)), ("tmpfs", ("merged", "scratch"))])
 def test_a_container_whose_mounts_went_with_the_host_stands_on_its_image_again(
-    cli: Cli, up: Daemon, shelf: pathlib.Path
+    cli: Cli, up: Daemon, shelf: pathlib.Path, storage: str, places: tuple[str, ...]
 ) -> None:
-    id = cli.ok("run", "-d", f"oci:{shelf}/layout:app")
+    id = cli.ok("run", "-d", "--storage", storage, f"oci:{shelf}/layout:app")
     assert cli.ok("wait", id) == "7"
-    for place in ("merged", "scratch"):
+    for place in places:
         subprocess.run(["umount", f"{up.root}/c/{id}/rootfs/{place}"], check=True)
     cli.ok("start", id)
     assert cli.ok("wait", id) == "7"

@@ -4,6 +4,7 @@ and under crun."""
 import json
 import os
 import pathlib
+import signal
 
 import pytest
 
@@ -146,6 +147,7 @@ def test_the_init_program_reaps_orphans_hands_signals_on_and_ends_as_the_command
     assert cli.run("--rm", *wrapped, "sh", "-c", "kill -9 $$").code == 137
     missing = cli.run("--rm", *wrapped, "no-such-program")
     assert (missing.code, "no-such-program" in missing.err) == (127, True), missing
+    assert "no-such-program" not in cli.ok("exits", "--reason", "self")
     assert cli.ok("ps", "-q") == ""
     name = f"held-{runtime}"
     cli.background(name, *wrapped, "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done")
@@ -153,3 +155,19 @@ def test_the_init_program_reaps_orphans_hands_signals_on_and_ends_as_the_command
     until(lambda: cli.ok("logs", name) == "up", "it does not begin")
     assert cli.ok("stop", name) == name
     assert cli("wait", name).out == "9\n"
+
+
+def test_the_reason_of_a_signal_is_known_though_the_init_program_ends_with_a_number(cli: Cli) -> None:
+    cli.background("by-hand", "--init", "sleep", "100")
+    cli.ok("kill", "-s", "USR1", "by-hand")
+    assert cli.ok("wait", "by-hand") == str(128 + signal.SIGUSR1)
+    assert cli.field("by-hand", ".Exit.Reason") == "kill"
+    eats = "x=a; while :; do x=$x$x; done"
+    eaten = cli.run("--name", "eaten", "--init", "-m", "16m", "sh", "-c", eats)
+    assert eaten.code == 137
+    assert cli.field("eaten", ".Exit.Reason") == "oom"
+
+
+def test_a_container_whose_root_is_read_only_cannot_write_its_files_of_names(cli: Cli) -> None:
+    said = cli.run("--rm", "--read-only", "sh", "-c", "echo >>/etc/hosts")
+    assert (said.code, "Read-only" in said.err) == (2, True), said

@@ -102,7 +102,8 @@ def own_logs(container: str, root: str) -> list[str]:
 
 def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:
     """Mount and write what is missing. Repeatable. Raises BadRequest for what the caller must change,
-    CannotConfine where no container can have a cgroup, ShimFailed when the machine does not permit something else."""
+    CannotConfine where no container can have a cgroup, CommandNotFound and CommandNotExecutable for the command of an
+    init program, ShimFailed when the machine does not permit something else."""
     directory = directory_of(root, container.id)
     try:
         if refusal := delegation.unusable():
@@ -118,7 +119,8 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
         _make_volumes(container, root, merged)
         joins = links(container, state)
         document = _read(directory)
-        if document is None:
+        # The numbers of devices may be others by now.
+        if document is None or container.spec.devices:
             document = _document(container, merged, root, joins)
             _write(directory, document)
         else:
@@ -129,6 +131,8 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
             spec.readable(document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
+    if container.spec.init and (wanted := _command(document)) is not None:
+        command.refuse_missing(wanted)
     path, own_pids = f"{directory}/bundle", spec.has_own_pids(document)
     executed = _executes(document, container.spec)
     return Bundle(path, _cgroup_in(document) or default_cgroup(container), _command(document), own_pids, executed)
@@ -335,8 +339,10 @@ def _make_empty_dirs(container: Container, root: str) -> None:
 
 def _make_volumes(container: Container, root: str, merged: str) -> None:
     for mount in container.spec.mounts:
-        if mount.volume and volumes.make(root, mount.volume) and merged:
-            volumes.adopt(root, mount.volume, merged, mount.destination)
+        if mount.volume:
+            volumes.make(root, mount.volume)
+            if merged and volumes.is_unused(root, mount.volume):
+                volumes.adopt(root, mount.volume, merged, mount.destination)
 
 
 def _empty_dir(container: Container, root: str, mount: Mount) -> str:
@@ -359,7 +365,7 @@ def _with_sources(container: Container, root: str) -> Spec:
     with others."""
     mounts = tuple(_with_source(container, root, mount) for mount in container.spec.mounts)
     shared = not container.spec.bundle and rootfs.is_shared(container.spec)
-    mounts = (*_init(container, root), *mounts)
+    mounts = (*mounts, *_init(container, root))  # in a directory that is mounted at its place, too
     return replace(container.spec, mounts=mounts, read_only=container.spec.read_only or shared)
 
 
@@ -466,7 +472,7 @@ def command_of(process: dict[str, Any], rootfs: str, mounts: tuple[str, ...]) ->
     words = process["args"]
     return command.Command(
         rootfs,
-        words[2] if words[0] == spec.INIT else words[0],
+        words[2] if words[:2] == [spec.INIT, "--"] and len(words) > 2 else words[0],
         command.path_of(process.get("env", ())),
         process.get("cwd", "/"),
         users.Ids(user.get("uid", 0), user.get("gid", 0), tuple(user.get("additionalGids", ()))),

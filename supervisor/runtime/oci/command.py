@@ -91,6 +91,18 @@ def blame(
             return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
 
 
+def refuse_missing(command: Command) -> None:
+    """Raise CommandNotFound or CommandNotExecutable for a command that an init program is to begin: what never began
+    would have that program's code."""
+    if _may_be_mounted(command):
+        return  # only the container sees what is there
+    match find_command(command):
+        case NotFound(because):
+            raise CommandNotFound(f"{command.argv0!r}: {because}", command=command.argv0)
+        case NotExecutable(because):
+            raise CommandNotExecutable(f"{command.argv0!r}: {because}", command=command.argv0)
+
+
 def never_executed(argv0: str, runtime_error: str = "", more: str = "") -> CommandNotExecutable:
     """Return the error of a process that ended before it had executed its command. `more` is appended to the next
     step."""

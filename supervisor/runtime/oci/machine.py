@@ -90,7 +90,7 @@ def _asked(asked: HostDevice) -> tuple[Device, ...]:
     except OSError as error:
         raise BadRequest(f"device {asked.source!r}: {error.strerror}", field="devices") from error
     if stat.S_ISDIR(looked.st_mode):
-        return tuple(sorted(_devices(asked.source), key=lambda device: device.path))
+        return tuple(sorted(_devices(asked.source, OWN), key=lambda device: device.path))
     device = _device(asked.source, looked)
     return (device,) if device else ()
 

@@ -93,17 +93,21 @@ def config(
     joins = dict(shared.namespaces)
     if spec.limits.shm_bytes and (shared.shm or spec.ipc == "host"):
         raise BadRequest("limits.shm_bytes: its /dev/shm is its pod's, or the machine's", field="limits.shm_bytes")
-    defaults = [_default_mount(*mount, spec=spec) for mount in MOUNTS]
+    defaults = _with_shm([_default_mount(*mount, spec=spec) for mount in MOUNTS], SHM if spec.ipc == "host" else "")
     asked = [_mount(mount) for mount in spec.mounts]
     taken = {os.path.normpath(mount.destination) for mount in spec.mounts}
-    files = [_mount(Mount(source, place, options=HARMLESS)) for place, source in shared.files if place not in taken]
+    files = [
+        _mount(Mount(source, place, spec.read_only, options=HARMLESS))
+        for place, source in shared.files
+        if place not in taken
+    ]
     mounts = [*defaults, *files, *asked]  # what is mounted at /etc hides the files
     return {
         "ociVersion": "1.0.2",
         "process": _process(spec, hostname, user, host),
         "root": {"path": rootfs_path, "readonly": spec.read_only},
         **({} if "uts" in joins else {"hostname": hostname}),
-        "mounts": _with_shm(mounts, SHM if spec.ipc == "host" else shared.shm),
+        "mounts": _with_shm(mounts, shared.shm),
         "annotations": dict(shared.annotations),
         "linux": {
             "cgroupsPath": cgroups_path,
@@ -250,9 +254,10 @@ def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
     for mount in mounts:
         if _is_bind(mount) and isinstance(mount.get("source"), str):
             mount["source"] = os.path.join(spec.bundle, str(mount["source"]))
+    mounts = _with_shm(mounts, SHM if spec.ipc == "host" else "")
     document["mounts"] = mounts + [_mount(mount) for mount in spec.mounts]
-    if asked := {**_memory(spec, host), **_cpu(spec, host)}:
-        _section(linux, "resources").update(asked)
+    for kind, part in {**_memory(spec, host), **_cpu(spec, host)}.items():
+        _section(_section(linux, "resources"), kind).update(cast(Document, part))
     if spec.rights.pids_limit:
         _section(linux, "resources").update(privileges.pids(spec.rights, lacking=dict(host.lacking).get("pids", "")))
     if spec.hostname:
@@ -271,7 +276,7 @@ def _ask_devices(document: Document, spec: Spec, host: Host, joins: dict[str, st
         resources = _section(linux, "resources")
         grants = privileges.device_grants(host.asked_devices)
         resources["devices"] = [*_objects(resources, "devices"), *grants]
-        nodes = privileges.device_nodes(tuple(device for device, _ in host.asked_devices))
+        nodes = privileges.device_nodes(_by_path(tuple(device for device, _ in host.asked_devices)))
         linux["devices"] = [*_objects(linux, "devices"), *nodes]
     if spec.sysctls:
         _section(linux, "sysctl").update(_asked_sysctls(spec, joins))
@@ -379,8 +384,8 @@ def _asked_sysctls(spec: Spec, joins: dict[str, str]) -> dict[str, str]:
     """Raises BadRequest for those of a namespace that a container shares: they would change it for others."""
     for name, _ in spec.sysctls:
         kind = "network" if name.startswith("net.") else "ipc"
-        if kind in joins:
-            raise BadRequest(f"sysctls {name!r}: its {kind} namespace is its pod's, not its own", field="sysctls")
+        if kind in joins or (kind == "network" and spec.network == "host"):
+            raise BadRequest(f"sysctls {name!r}: its {kind} namespace is not its own", field="sysctls")
     return dict(spec.sysctls)
 
 

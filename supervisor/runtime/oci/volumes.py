@@ -38,23 +38,25 @@ def path_of(root: str, name: str) -> str:
     return f"{top_of(root)}/{name}/{DATA}"
 
 
-def make(root: str, name: str) -> bool:
-    """Make the volume unless it is there; return whether it was not. Repeatable: one whose making was cut off is
-    completed. Raises OSError."""
+def make(root: str, name: str) -> None:
+    """Make the volume unless it is there. Repeatable: one whose making was cut off is completed. Raises OSError."""
     for path in (top_of(root), f"{top_of(root)}/{name}"):
         with suppress(FileExistsError):
             os.mkdir(path, PRIVATE)
-    try:
-        os.mkdir(path_of(root, name))
-    except FileExistsError:
-        return False
-    os.chmod(path_of(root, name), MODE)  # whatever the umask is
-    return True
+    with suppress(FileExistsError):
+        os.mkdir(path_of(root, name), MODE)  # exitd's umask takes nothing of it
+
+
+def is_unused(root: str, name: str) -> bool:
+    """Return whether it is as `make` has made it. Raises OSError."""
+    found = os.stat(path_of(root, name))
+    is_plain = (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 0, MODE)
+    return is_plain and not os.listdir(path_of(root, name))
 
 
 def adopt(root: str, name: str, image_root: str, destination: str) -> None:
-    """Give a volume that has just been made the owner and mode of the directory that it hides; if that is none, it
-    stays root's. Raises OSError."""
+    """Give an unused volume the owner and mode of the directory that it hides; if that is none, it stays root's. Raises
+    OSError."""
     try:
         fd = open_in_root(image_root, destination)
     except OSError:
@@ -80,8 +82,8 @@ def listing(root: str) -> tuple[Volume, ...]:
 
 
 def take_away(root: str, name: str) -> str:
-    """Hide the volume: nobody finds it by its name any more. Return where it is, for `delete` or `put_back`; empty if
-    there is none. Raises OSError."""
+    """Hide the volume: nobody finds it by its name any more. Return where it is, for `delete`; empty if there is none.
+    Raises OSError."""
     gone = f"{top_of(root)}/{GONE}{secrets.token_hex(8)}"
     try:
         os.rename(f"{top_of(root)}/{name}", gone)
@@ -90,22 +92,15 @@ def take_away(root: str, name: str) -> str:
     return gone
 
 
-def put_back(root: str, name: str, gone: str) -> None:
-    """Undo `take_away`. Raises OSError."""
-    os.rename(gone, f"{top_of(root)}/{name}")
-
-
 def delete(gone: str) -> None:
     """Remove a hidden volume with all that is in it. May take long. Raises OSError when something of it cannot be
     removed; `sweep` tries again."""
     remove_tree(gone)
 
 
-def sweep(root: str) -> None:
-    """Complete removals that were cut off. May take long. Raises OSError."""
-    for name in _names(root):
-        if name.startswith(GONE):
-            delete(f"{top_of(root)}/{name}")
+def hidden(root: str) -> list[str]:
+    """Return the paths of those whose removal was cut off. Raises OSError."""
+    return [f"{top_of(root)}/{name}" for name in _names(root) if name.startswith(GONE)]
 
 
 def _names(root: str) -> list[str]:

@@ -84,6 +84,9 @@ class FakeNode:
     async def remove(self, id: str, force: bool, by: By) -> None:
         await self._change("remove", id, force, by)
 
+    async def remove_named(self, name: str, namespace: str, by: By) -> None:
+        await self._change("remove_named", name, namespace, by)
+
     def listing(self, all: bool, filters: tuple[str, ...]) -> tuple[list[View], int]:
         self.note("listing", all, filters)
         return [View(container) for container in self.containers.values()], 17

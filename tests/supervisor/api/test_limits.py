@@ -137,6 +137,8 @@ def test_what_is_no_device_is_refused_by_its_field(device: Message, words: str) 
         ("kernel.panic", "1", "none"),
         ("vm.swappiness", "1", "none"),
         ("kernel", "1", "none"),
+        ("kernel.msgmaxx", "1", "none"),
+        ("kernel.sem.foo", "1", "none"),
         ("net.core.somaxconn", "1", "host"),
         ("net.core.somaxconn", "", "none"),
         ("net.core.somaxconn", "1\n2", "none"),

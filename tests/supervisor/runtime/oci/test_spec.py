@@ -215,9 +215,9 @@ def test_kernel_parameters_are_of_namespaces_of_its_own() -> None:
         "net.a": "1",
         "net.core.somaxconn": "5",
     }
-    with pytest.raises(BadRequest, match="its network namespace is its pod's"):
+    with pytest.raises(BadRequest, match="its network namespace is not its own"):
         made(wanted, shared=Shared((("network", "/n"),)))
-    with pytest.raises(BadRequest, match="its ipc namespace is its pod's"):
+    with pytest.raises(BadRequest, match="its ipc namespace is not its own"):
         made(Spec("c", ("a",), sysctls=(("kernel.sem", "5"),)), shared=Shared((("ipc", "/n"),)))
 
 
@@ -230,6 +230,19 @@ def test_a_bundle_gets_them_besides_its_own() -> None:
     assert linux["devices"][-1]["path"] == "/dev/fuse"
     assert linux["resources"]["cpu"]["cpus"] == "0"
     assert document["process"]["oomScoreAdj"] == -3
+
+
+def test_one_limit_more_leaves_a_bundle_its_others() -> None:
+    bundle = {**BUNDLE, "linux": {"resources": {"memory": {"limit": 64}, "cpu": {"quota": 5}}}}
+    wanted = Spec("c", bundle="/b", limits=Limits(memory_reservation_bytes=1, cpuset_cpus="0"))
+    resources = adapt_bundle(bundle, wanted, cgroups_path="/x")["linux"]["resources"]  # type: ignore[index]
+    assert resources == {"memory": {"limit": 64, "reservation": 1}, "cpu": {"quota": 5, "cpus": "0"}}
+
+
+def test_with_the_hosts_ipc_a_mount_of_the_callers_own_at_shm_stays() -> None:
+    mounts = made(Spec("c", ("a",), ipc="host", mounts=(Mount("/mine", "/dev/shm"),)))["mounts"]
+    places = [mount["source"] for mount in mounts if mount["destination"] == "/dev/shm"]
+    assert places == ["/dev/shm", "/mine"]
 
 
 def test_open_files_never_exceed_the_daemons_own_limit() -> None:

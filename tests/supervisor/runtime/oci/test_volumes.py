@@ -15,7 +15,8 @@ def modes(path: Path) -> list[str]:
 def test_a_volume_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
     root = str(tmp_path)
     assert volumes.listing(root) == ()
-    assert [volumes.make(root, "data") for _ in range(2)] == [True, False]
+    for _ in range(2):
+        volumes.make(root, "data")
     assert modes(tmp_path) == ["700", "700", "755"]
     (found,) = volumes.listing(root)
     assert (found.name, found.path) == ("data", f"{root}/v/data/data")
@@ -24,7 +25,16 @@ def test_a_volume_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
 
 def test_one_whose_making_was_cut_off_is_completed(tmp_path: Path) -> None:
     (tmp_path / "v/data").mkdir(parents=True)
-    assert volumes.make(str(tmp_path), "data")
+    volumes.make(str(tmp_path), "data")
+    assert volumes.is_unused(str(tmp_path), "data")
+
+
+def test_one_that_holds_something_or_has_been_changed_is_used(tmp_path: Path) -> None:
+    for name in ("full", "owned"):
+        volumes.make(str(tmp_path), name)
+    (tmp_path / "v/full/data/file").touch()
+    (tmp_path / "v/owned/data").chmod(0o700)
+    assert not any(volumes.is_unused(str(tmp_path), name) for name in ("full", "owned"))
 
 
 @pytest.mark.parametrize(("place", "mode"), [("/srv", "1777"), ("/link", "1777"), ("/none", "755"), ("/file", "755")])
@@ -39,18 +49,19 @@ def test_a_new_one_has_the_mode_of_the_directory_that_it_hides(tmp_path: Path, p
     assert modes(tmp_path)[-1] == mode
 
 
-def test_what_was_taken_away_is_deleted_or_put_back_and_a_start_completes_it(tmp_path: Path) -> None:
+def test_what_was_taken_away_is_deleted_and_a_start_completes_it(tmp_path: Path) -> None:
     root = str(tmp_path)
     assert volumes.take_away(root, "data") == ""
     volumes.make(root, "data")
     gone = volumes.take_away(root, "data")
     assert volumes.listing(root) == ()
-    volumes.put_back(root, "data", gone)
-    assert [each.name for each in volumes.listing(root)] == ["data"]
+    volumes.delete(gone)
+    volumes.make(root, "data")
     (outside := tmp_path / "outside").mkdir()
     (Path(volumes.path_of(root, "data")) / "link").symlink_to(outside)
     (outside / "kept").touch()
     volumes.take_away(root, "data")  # and killed
-    volumes.sweep(root)
-    assert os.listdir(tmp_path / "v") == []
+    (left,) = volumes.hidden(root)
+    volumes.delete(left)
+    assert os.listdir(tmp_path / "v") == volumes.hidden(root) == []
     assert (outside / "kept").exists()
