@@ -143,6 +143,8 @@ DIFFERENT = {
     "--env": "podman's * at the end of a name is not read",
     "--group-add": "a number; no names, no keep-groups",
     "--health-interval": "podman's disable, a check that is only run by hand, is not there",
+    "--hostname": "without it the beginning of the id, also with the host's network",
+    "--init": "exitd's own program; 126 and 127 may be its code, 128 + n says that signal n ended the command",
     "--ipc": "private (default) or host; members of a pod share theirs; no container:ID, no none",
     "--label": "write KEY=VALUE, or KEY= for an empty one",
     "--log-driver": "cri (default), json-file, journald or none; no local, syslog, fluentd, k8s-file, passthrough",
@@ -164,7 +166,7 @@ DIFFERENT = {
     "--stop-timeout": "0 or more; docker's -1, no limit, is not there",
     "--sysctl": "of its own namespaces alone; in a pod, not those of the pod's",
     "--ulimit": "podman's word host is not read",
-    "--volume": "a new volume is empty, but for owner and mode of the directory it hides; no anonymous ones; no z, Z",
+    "--volume": "a new volume is empty, but for owner and mode of the directory it hides; no anonymous ones; a name has at most 63 characters",
 }
 
 
