@@ -166,7 +166,7 @@ DIFFERENT = {
     "--stop-timeout": "0 or more; docker's -1, no limit, is not there",
     "--sysctl": "of its own namespaces alone; in a pod, not those of the pod's",
     "--ulimit": "podman's word host is not read",
-    "--volume": "a new volume is empty, with the mode of the directory it hides; none anonymous; names up to 63 characters",
+    "--volume": "a new volume is empty, with the mode of what it hides; none anonymous; names up to 63 characters",
 }
 
 
