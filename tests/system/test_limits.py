@@ -70,7 +70,8 @@ def test_a_kernel_parameter_of_the_whole_machine_is_refused(cli: Cli) -> None:
 
 @BY_RUNTIME
 def test_weights_and_processors_are_those_that_were_asked_for(cli: Cli, tmp_path: pathlib.Path, runtime: str) -> None:
-    options = ("--cpuset-cpus", "0", "--oom-score-adj", "321", "-c", "512", "--cpu-quota", "50000", "-m", "64m")
+    processors = ("--cpuset-cpus", "0", "--cpuset-mems", "0", "-c", "512", "--cpu-quota", "50000")
+    options = (*processors, "--cpu-period", "100000", "--oom-score-adj", "321", "-m", "64m", "--memory-swap", "64m")
     look = "grep ^Cpus_allowed_list /proc/self/status; cat /proc/self/oom_score_adj"
     assert said(cli, tmp_path, runtime, look, *options, "--memory-reservation", "32m") == [
         "Cpus_allowed_list: 0",
@@ -171,3 +172,59 @@ def test_the_reason_of_a_signal_is_known_though_the_init_program_ends_with_a_num
 def test_a_container_whose_root_is_read_only_cannot_write_its_files_of_names(cli: Cli) -> None:
     said = cli.run("--rm", "--read-only", "sh", "-c", "echo >>/etc/hosts")
     assert (said.code, "Read-only" in said.err) == (2, True), said
+
+
+def test_create_takes_all_of_them_and_inspect_shows_them(cli: Cli, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "env").write_text("A=1\n")
+    (tmp_path / "labels").write_text("a=b\n")
+    files = ("--env-file", str(tmp_path / "env"), "--label-file", str(tmp_path / "labels"))
+    memory = (
+        "-m",
+        "64m",
+        "--memory-reservation",
+        "32m",
+        "--memory-swap",
+        "64m",
+        "--shm-size",
+        "1m",
+        "--ipc",
+        "private",
+    )
+    cpu = ("--cpuset-cpus", "0", "--cpuset-mems", "0", "--cpu-shares", "512", "--cpu-quota", "50000")
+    period = ("--cpu-period", "100000", "--oom-score-adj", "7", "--init", "--pull", "never", "--replace")
+    mounts = ("--mount", f"type=bind,src={tmp_path},dst=/mnt", "--tmpfs", "/srv", "--device", "/dev/fuse")
+    names = (
+        "--add-host",
+        "db:192.0.2.7",
+        "--dns",
+        "192.0.2.53",
+        "--dns-search",
+        "a.example",
+        "--dns-option",
+        "ndots:2",
+    )
+    other = ("--sysctl", "net.core.somaxconn=77", "--hostname", "box", "--name", "whole")
+    cli.ok("create", "--rootfs", "/", *files, *memory, *cpu, *period, *mounts, *names, *other, "true")
+    assert cli("create", "--no-hosts", "--dns", "192.0.2.1", "/", "true").code == 125  # one or the other
+    (shown,) = json.loads(cli.ok("inspect", "whole"))
+    host = shown["HostConfig"]
+    assert (shown["Config"]["Env"], shown["Config"]["Labels"], shown["Config"]["Hostname"]) == (
+        ["A=1"],
+        {"a": "b"},
+        "box",
+    )
+    assert {
+        name: host[name] for name in ("Memory", "MemoryReservation", "MemorySwap", "ShmSize", "IpcMode", "Init")
+    } == {
+        "Memory": 64 << 20,
+        "MemoryReservation": 32 << 20,
+        "MemorySwap": 64 << 20,
+        "ShmSize": 1 << 20,
+        "IpcMode": "private",
+        "Init": True,
+    }
+    assert (host["CpusetCpus"], host["CpusetMems"], host["CpuShares"], host["NanoCpus"]) == ("0", "0", 512, 500_000_000)
+    assert (host["Binds"], [*host["Tmpfs"]], host["OomScoreAdj"]) == ([f"{tmp_path}:/mnt:rw"], ["/srv"], 7)
+    assert [device["PathOnHost"] for device in host["Devices"]] == ["/dev/fuse"]
+    assert (host["ExtraHosts"], host["Dns"], host["DnsSearch"]) == (["db:192.0.2.7"], ["192.0.2.53"], ["a.example"])
+    assert (host["DnsOptions"], host["Sysctls"]) == (["ndots:2"], {"net.core.somaxconn": "77"})

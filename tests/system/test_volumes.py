@@ -23,6 +23,8 @@ def test_a_volume_outlives_its_containers_and_is_removed_by_its_name(cli: Cli) -
     (shown,) = json.loads(cli.ok("volume", "inspect", "data"))
     assert (shown["Name"], shown["Containers"]) == ("data", [])
     assert (pathlib.Path(shown["Mountpoint"]) / "file").read_text() == "once\n"
+    assert cli.ok("volume", "ls", "--format", "{{.Name}} {{.Driver}}") == "data local"
+    assert cli.ok("volume", "inspect", "--format", "{{.Mountpoint}}", "data") == shown["Mountpoint"]
     assert cli.ok("volume", "rm", "data") == "data"
     assert cli.ok("volume", "ls", "-q") == ""
     assert os.listdir(f"{cli.daemon.root}/v") == []
