@@ -125,6 +125,27 @@ def test_what_was_reported_of_memory_kills_before_the_end_agrees_with_the_exit(
     assert [event.type for event in step.events] == events
 
 
+@pytest.mark.parametrize(
+    ("number", "code", "kills", "reason"),
+    [
+        (None, 137, 1, Reason.OOM),
+        (None, 137, 0, Reason.UNKNOWN),  # whoever sent it, if anybody did
+        (None, 139, 0, Reason.SELF),
+        (None, 128, 0, Reason.SELF),
+        (None, 255, 0, Reason.SELF),
+        (10, 138, 0, Reason.KILL),
+        (10, 143, 0, Reason.UNKNOWN),
+    ],
+)
+def test_the_number_of_an_init_program_may_stand_for_a_signal_and_stays_its_code(
+    number: int | None, code: int, kills: int, reason: Reason
+) -> None:
+    begun = replace(container(), spec=replace(container().spec, init=True))
+    c = after(begun, *([asked(Reason.KILL, number)] if number else []))
+    (exit_,) = life.step(c, ended(Exited(code), oom_kills=kills), moment()).exits
+    assert (exit_.status, exit_.reason, exit_.oom.init) == (Exited(code), reason, reason is Reason.OOM)
+
+
 @pytest.mark.parametrize("reason", [Reason.STOP, Reason.KILL])
 def test_who_cancels_a_planned_restart_says_so(reason: Reason) -> None:
     step = life.step(container(Phase.RESTARTING, policy="always"), life.StopAsked(USER, reason), moment())
