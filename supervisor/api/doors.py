@@ -18,7 +18,7 @@ from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.values import By, Container, Exit, Spec
 from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, View
-from supervisor.runtime.oci.volumes import Volume
+from supervisor.model.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logs
 from supervisor.system.inotify import Inotify

@@ -17,8 +17,8 @@ def mount_of(field: str, mount: pb.Mount) -> Mount:
     """Return the checked mount; `field`: its place in the request. Raises BadRequest."""
     if mount.tmpfs:
         return _tmpfs(field, mount)
-    for name in ("size_bytes", "mode"):
-        if mount.HasField(name) if name == "mode" else mount.size_bytes:
+    for name, is_given in (("size_bytes", bool(mount.size_bytes)), ("mode", mount.HasField("mode"))):
+        if is_given:
             raise BadRequest(f"{field}.{name}: only a tmpfs has one", field=f"{field}.{name}")
     options = _options(field, mount, (*FLAGS, *PROPAGATIONS, ALONE))
     if mount.empty_dir:

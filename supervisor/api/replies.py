@@ -35,7 +35,7 @@ from supervisor.model.values import (
     Unknown,
 )
 from supervisor.model.views import DiskUsage, Info, Occupied, PodView, View
-from supervisor.runtime.oci.volumes import Volume
+from supervisor.model.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logline
 

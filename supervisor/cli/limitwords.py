@@ -33,13 +33,15 @@ class LimitWords:
 def limits_spec(words: LimitWords) -> pb.LimitsSpec | None:
     """Return None if no option was given. Raises BadRequest."""
     found = pb.LimitsSpec(
-        memory_reservation_bytes=_size("--memory-reservation", words.memory_reservation),
+        memory_reservation_bytes=parse.size_of(
+            f"--memory-reservation {words.memory_reservation}", words.memory_reservation
+        ),
         memory_swap_bytes=_swap(words.memory_swap),
         cpu_shares=_shares(words.cpu_shares),
         cpuset_cpus=words.cpuset_cpus,
         cpuset_mems=words.cpuset_mems,
         oom_score_adj=words.oom_score_adj,
-        shm_bytes=_size("--shm-size", words.shm_size),
+        shm_bytes=parse.size_of(f"--shm-size {words.shm_size}", words.shm_size),
     )
     return found if found.ListFields() else None
 
@@ -79,18 +81,11 @@ def _device(word: str) -> pb.HostDevice:
     return pb.HostDevice(source=os.path.abspath(source), path=rest[0] if rest else "", access=access or "")
 
 
-def _size(flag: str, text: str) -> int:
-    try:
-        return parse.size_bytes(text) if text else 0
-    except BadRequest as error:
-        raise BadRequest(f"{flag} {text}: {error}") from error
-
-
 def _swap(text: str) -> int | None:
     """0 leaves it open, as with docker."""
     if text == str(NO_SWAP_LIMIT):
         return NO_SWAP_LIMIT
-    return _size("--memory-swap", text) or None
+    return parse.size_of(f"--memory-swap {text}", text) or None
 
 
 def _shares(number: int | None) -> int:

@@ -126,7 +126,7 @@ def _of_tmpfs(given: dict[str, str], what: str, destination: str, *, read_only: 
         tmpfs=True,
         destination=destination,
         read_only=read_only,
-        size_bytes=_size(size, what),
+        size_bytes=parse.size_of(what, size),
         mode=_mode(mode, what) if mode else None,
     )
 
@@ -144,7 +144,7 @@ def _tmpfs(word: str) -> pb.Mount:
     for option in filter(None, options.split(",")):
         name, _, value = option.partition("=")
         if name == "size":
-            made.size_bytes = _size(value, what)
+            made.size_bytes = parse.size_of(what, value)
         elif name == "mode":
             made.mode = _mode(value, what)
         elif option in ("ro", "rw"):
@@ -160,13 +160,6 @@ def _destination(text: str, what: str) -> str:
     if not text.startswith("/"):
         raise BadRequest(f"{what}: the destination must be an absolute path")
     return text
-
-
-def _size(text: str, what: str) -> int:
-    try:
-        return parse.size_bytes(text) if text else 0
-    except BadRequest as error:
-        raise BadRequest(f"{what}: {error}") from error
 
 
 def _mode(text: str, what: str) -> int:

@@ -24,6 +24,14 @@ def size_bytes(text: str) -> int:
         raise BadRequest(str(error)) from error
 
 
+def size_of(what: str, text: str) -> int:
+    """Return the bytes of a size, 0 for an empty text. Raises BadRequest, which begins with `what`: the option."""
+    try:
+        return size_bytes(text) if text else 0
+    except BadRequest as error:
+        raise BadRequest(f"{what}: {error}") from error
+
+
 def cpus_milli(text: str) -> int:
     """Return thousandths of a CPU: 1500 for `1.5`. More digits are refused, not rounded."""
     match = re.fullmatch(r"(\d{1,6})(?:\.(\d{1,3})0*)?", text.strip(), re.ASCII)

@@ -17,6 +17,7 @@ Document = dict[str, object]
 
 NEVER = "0001-01-01T00:00:00Z"  # Go's zero time: docker's value for what has not happened
 DEFAULT_STOP_TIMEOUT = 10
+DEFAULT_SHM = 64 << 20  # of a container without a pod
 
 PHASES = {
     pb.PHASE_CREATING: "created",
@@ -156,9 +157,6 @@ def _result(result: pb.HealthResult) -> Document:
         "Exit": {"Kind": result.kind, "Code": code, "Signal": signal, "Cause": result.cause},
         "TimedOut": result.timed_out,
     }
-
-
-DEFAULT_SHM = 64 << 20  # of one without a pod
 
 
 def _config(spec: pb.ContainerSpec) -> Document:

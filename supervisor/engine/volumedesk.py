@@ -8,8 +8,8 @@ import structlog
 
 from supervisor.engine.containers import Containers
 from supervisor.model.errors import ExitdError, NoSuchVolume, ShimFailed, VolumeInUse
+from supervisor.model.volumes import Volume
 from supervisor.runtime.oci import volumes
-from supervisor.runtime.oci.volumes import Volume
 from supervisor.system.aside import Aside
 
 MOST_SHOWN = 3

@@ -10,7 +10,7 @@ import secrets
 import stat
 from contextlib import suppress
 
-from shim.frozen import frozen
+from supervisor.model.volumes import Volume
 from supervisor.runtime.oci.inroot import open_in_root
 from supervisor.system.removal import remove_tree
 
@@ -18,15 +18,6 @@ GONE = ".gone-"
 DATA = "data"
 PRIVATE = 0o700
 MODE = 0o755  # of one that hides nothing
-
-
-@frozen
-class Volume:
-    """`made_ns`: since 1970."""
-
-    name: str
-    path: str
-    made_ns: int
 
 
 def top_of(root: str) -> str:

@@ -4,7 +4,7 @@ from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.views import ContainerUsage, DiskUsage, Occupied, PodView, View
-from supervisor.runtime.oci.volumes import Volume
+from supervisor.model.volumes import Volume
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, ended
 
 IMAGE = Image("sha256:1", "sha256:2", ("localhost/a:latest",), (), "2026-11-20T12:00:00Z")

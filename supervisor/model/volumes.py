@@ -1,0 +1,12 @@
+"""Facts about named volumes."""
+
+from shim.frozen import frozen
+
+
+@frozen
+class Volume:
+    """A directory that outlives the containers that mount it. `path`: on the machine; `made_ns`: since 1970."""
+
+    name: str
+    path: str
+    made_ns: int
