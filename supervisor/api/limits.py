@@ -8,7 +8,7 @@ from shim.patterns import LatePattern
 from supervisor.api.values import absolute, bad, matching
 from supervisor.model import bounds
 from supervisor.model.errors import BadRequest
-from supervisor.model.limits import NO_SWAP_LIMIT, HostDevice, Limits
+from supervisor.model.limits import NO_SWAP_LIMIT, ContainerLimits, HostDevice
 
 LEAST_SHARES, MOST_SHARES = 2, 262_144  # the kernel's own bounds
 MOST_ADJ = 1000
@@ -23,12 +23,12 @@ _LIST = LatePattern(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 _SYSCTL = LatePattern(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)+")
 
 
-def limits_of(message: pb.LimitsSpec, memory_bytes: int, *, of_bundle: bool) -> Limits:
+def limits_of(message: pb.LimitsSpec, memory_bytes: int, *, of_bundle: bool) -> ContainerLimits:
     """Return the checked limits. `memory_bytes`: the container's memory limit, 0 for none. Raises BadRequest, which
     names the field."""
     if of_bundle and message.shm_bytes:
         raise BadRequest("limits.shm_bytes: a bundle says that itself, in its config.json", field="limits.shm_bytes")
-    return Limits(
+    return ContainerLimits(
         memory_reservation_bytes=_reservation(message.memory_reservation_bytes, memory_bytes),
         memory_swap_bytes=_swap(message, memory_bytes),
         cpu_shares=_shares(message.cpu_shares),
@@ -39,7 +39,7 @@ def limits_of(message: pb.LimitsSpec, memory_bytes: int, *, of_bundle: bool) -> 
     )
 
 
-def limits_message(limits: Limits) -> pb.LimitsSpec:
+def limits_message(limits: ContainerLimits) -> pb.LimitsSpec:
     """Return the message of limits, as `limits_of` reads it."""
     return pb.LimitsSpec(
         memory_reservation_bytes=limits.memory_reservation_bytes,

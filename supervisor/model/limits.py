@@ -6,7 +6,7 @@ NO_SWAP_LIMIT = -1
 
 
 @frozen
-class Limits:
+class ContainerLimits:
     """Limits and weights for cgroup and memory. Empty ones: no limit, or what the bundle says."""
 
     memory_reservation_bytes: int = 0

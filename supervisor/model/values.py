@@ -5,7 +5,7 @@ from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
 from shim.frozen import frozen
-from supervisor.model.limits import HostDevice, Limits
+from supervisor.model.limits import ContainerLimits, HostDevice
 from supervisor.model.resolver import Resolver
 from supervisor.model.rights import Rights
 from supervisor.model.status import UNKNOWN_NUMBER as UNKNOWN_NUMBER
@@ -425,7 +425,7 @@ class Spec:
     task: Task | None = None  # set if containerd created it
     security: Security = field(default_factory=Security)
     names: Names = NO_NAMES  # of a task of containerd's, as its bundle has them; others are named by their pods
-    limits: Limits = field(default_factory=Limits)
+    limits: ContainerLimits = field(default_factory=ContainerLimits)
     devices: tuple[HostDevice, ...] = ()
     sysctls: tuple[tuple[str, str], ...] = ()
     resolver: Resolver = field(default_factory=Resolver)

@@ -1,4 +1,4 @@
-"""Limits, devices, kernel parameters and mounts in requests: checked, stored, shown."""
+"""ContainerLimits, devices, kernel parameters and mounts in requests: checked, stored, shown."""
 
 import pytest
 from google.protobuf.message import Message
@@ -9,10 +9,10 @@ from supervisor.api.mounts import mount_message, mount_of
 from supervisor.api.replies import spec_message
 from supervisor.api.requests import spec_of
 from supervisor.model.errors import BadRequest
-from supervisor.model.limits import HostDevice, Limits
+from supervisor.model.limits import ContainerLimits, HostDevice
 from supervisor.model.values import Mount
 
-ALL = Limits(
+ALL = ContainerLimits(
     memory_reservation_bytes=5 << 20,
     memory_swap_bytes=-1,
     cpu_shares=2,
@@ -31,7 +31,7 @@ MOUNTS = (
 
 
 def test_what_was_asked_comes_back_as_it_is() -> None:
-    for limits in (ALL, Limits()):
+    for limits in (ALL, ContainerLimits()):
         assert limits_of(limits_message(limits), 8 << 20, of_bundle=False) == limits
     for mount in MOUNTS:
         assert mount_of("mounts[0]", mount_message(mount)) == mount

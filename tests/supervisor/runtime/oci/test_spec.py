@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.model.errors import BadRequest
-from supervisor.model.limits import Limits
+from supervisor.model.limits import ContainerLimits
 from supervisor.model.rights import DEFAULT
 from supervisor.model.values import Mount, Security, Spec
 from supervisor.runtime.oci.privileges import Device
@@ -161,7 +161,7 @@ def test_a_mount_below_the_volumes_of_a_pod_gives_no_rights_whatever_its_options
     assert options == ["rbind", "rprivate", "rw", "noexec", "nosuid", "nodev"]
 
 
-LIMITS = Limits(
+LIMITS = ContainerLimits(
     memory_reservation_bytes=5, memory_swap_bytes=90, cpu_shares=7, cpuset_cpus="0", cpuset_mems="1", oom_score_adj=-3,
     shm_bytes=4096,
 )  # fmt: skip
@@ -184,7 +184,7 @@ def test_with_the_hosts_ipc_it_has_the_hosts_shared_memory() -> None:
     (shm,) = [mount for mount in document["mounts"] if mount["destination"] == "/dev/shm"]
     assert (shm["type"], shm["source"]) == ("bind", "/dev/shm")
     with pytest.raises(BadRequest, match="limits\\.shm_bytes"):
-        made(Spec("c", ("a",), ipc="host", limits=Limits(shm_bytes=1)))
+        made(Spec("c", ("a",), ipc="host", limits=ContainerLimits(shm_bytes=1)))
 
 
 def test_the_init_program_begins_the_command() -> None:
@@ -195,7 +195,7 @@ def test_swap_is_refused_where_it_is_not_counted_and_shared_memory_of_ones_own_i
     with pytest.raises(BadRequest, match="counts no swap"):
         made(Spec("c", ("a",), memory_bytes=80, limits=LIMITS), host=Host(swap_limit=False))
     with pytest.raises(BadRequest, match=r"limits\.shm_bytes: its /dev/shm is its pod"):
-        made(Spec("c", ("a",), limits=Limits(shm_bytes=1)), shared=Shared(shm="/shm"))
+        made(Spec("c", ("a",), limits=ContainerLimits(shm_bytes=1)), shared=Shared(shm="/shm"))
 
 
 FUSE = Device("/dev/fuse", "c", 10, 229, 0o666, 0, 0)
@@ -234,7 +234,7 @@ def test_a_bundle_gets_them_besides_its_own() -> None:
 
 def test_one_limit_more_leaves_a_bundle_its_others() -> None:
     bundle = {**BUNDLE, "linux": {"resources": {"memory": {"limit": 64}, "cpu": {"quota": 5}}}}
-    wanted = Spec("c", bundle="/b", limits=Limits(memory_reservation_bytes=1, cpuset_cpus="0"))
+    wanted = Spec("c", bundle="/b", limits=ContainerLimits(memory_reservation_bytes=1, cpuset_cpus="0"))
     resources = adapt_bundle(bundle, wanted, cgroups_path="/x")["linux"]["resources"]  # type: ignore[index]
     assert resources == {"memory": {"limit": 64, "reservation": 1}, "cpu": {"quota": 5, "cpus": "0"}}
 
