@@ -432,7 +432,6 @@ class Execs(Participant):
         """A limit that has passed, or was being enforced when the daemon ended, is enforced now."""
         if live.over.is_set() or live.key in self._node.pending:
             return
-        self._node.spawn(self._end_with_container(live))
         if live.exec.asked is not None and live.exec.asked.reason is Reason.TIMEOUT:
             self._node.spawn(self._end_whole(live))
         else:
