@@ -198,8 +198,8 @@ def create(ctx: click.Context, /, cidfile: str, pidfile: str, replaces: bool, **
 
 @frozen
 class Making:
-    """How a container is made, beside its spec. `anew`: its image is fetched even if it is there; `replaces`: whatever
-    has its name is removed first."""
+    """How a container is made, beside its spec. `anew`: its image is fetched even if it is there; `replaces`: the
+    container that has its name is removed first."""
 
     cidfile: str = ""
     anew: bool = False

@@ -94,7 +94,7 @@ def _pruned(client: Client, names: list[str]) -> int:
         try:
             client.remove_volume(name)
         except (NoSuchVolume, VolumeInUse):
-            continue  # somebody else was quicker
+            continue  # removed, or mounted, since the list was made
         except ExitdError as error:
             complain(str(error))
             worst = max(worst, exit_code(error))

@@ -190,7 +190,7 @@ class Execs(Participant):
             if made.init is None:
                 live.held = live.held or self._unseen()
             else:
-                self._node.spawn(self._end_with_container(live))
+                self._node.spawn(self._kill_if_container_ended(live))
             return live.exec
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
             await self._surely(live, execs.ExecMakeFailed(str(error) or repr(error)))
@@ -214,7 +214,7 @@ class Execs(Participant):
         if now.run != container.run or self._node.is_ending(now):
             raise WrongState(f"{name} has ended", id=now.id) from cause
 
-    async def _end_with_container(self, live: Live) -> None:
+    async def _kill_if_container_ended(self, live: Live) -> None:
         """Its container may have ended while it was made."""
         if not live.over.is_set() and await room.surely(lambda: self._ends_with_container(live)):
             await self._kill_with_container(live)

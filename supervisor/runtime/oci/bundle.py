@@ -399,7 +399,7 @@ def _has_files(wanted: Spec) -> bool:
 
 
 def _write_files(container: Container, directory: str) -> None:
-    """They are new files for each run: the earlier ones may be mounted where somebody else has opened them."""
+    """They are new files for each run: the earlier ones may still be mounted or open."""
     wanted = container.spec
     machines = {name: _machines(path) for name, path in namefiles.PLACES.items()}
     hostname = wanted.hostname or container.id[:12]

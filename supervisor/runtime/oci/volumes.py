@@ -1,7 +1,7 @@
 """Named volumes: directories that outlive the containers that mount them, until they are removed.
 
 ROOT/v/NAME/         0700; its time of modification is when it was made
-ROOT/v/NAME/data/    what containers see; while nobody has used it, it has the owner and mode of the directory it hides
+ROOT/v/NAME/data/    what containers see; its first container gives it the owner and mode of the directory it hides
 ROOT/v/.gone-HEX/    one that is being removed, and whose removal may have been cut off
 """
 
@@ -73,7 +73,7 @@ def listing(root: str) -> tuple[Volume, ...]:
 
 
 def take_away(root: str, name: str) -> str:
-    """Hide the volume: nobody finds it by its name any more. Return where it is, for `delete`; empty if there is none.
+    """Hide the volume: it has its name no more. Return where it is, for `delete`; empty if there is none.
     Raises OSError."""
     gone = f"{top_of(root)}/{GONE}{secrets.token_hex(8)}"
     try:

@@ -16,24 +16,21 @@ from tests.supervisor.cli.conftest import Exitctl
 DOCKER, PODMAN = othertools.options(othertools.DOCKER), othertools.options(othertools.PODMAN)
 ALL = {**PODMAN, **DOCKER}
 NAMES = {*ALL, *ALL.values()} - {""}
-# Neither there nor refused yet; an option that comes leaves this set.
-COMING: set[str] = set()
 HERE = {name for each in run.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
 REFUSED = sorted({*refused.OPTIONS, *refused.SHORTS})
 each_refused = pytest.mark.parametrize("name", REFUSED)
 
 
 def test_every_option_of_docker_and_podman_is_there_or_refused_and_never_both() -> None:
-    assert NAMES - HERE - set(REFUSED) == COMING
+    assert NAMES - HERE - set(REFUSED) == set()
     assert HERE & set(REFUSED) == set()
-    assert COMING & (HERE | set(REFUSED)) == set()
 
 
 def test_a_short_option_means_the_same_as_there() -> None:
     here = clipage.options_of("run")
     shorts = {name: short for name, short in ALL.items() if short and name in here}
     assert len(shorts) > 8
-    assert {short for name, short in shorts.items() if here.get(short) is not here[name]} <= COMING
+    assert {short for name, short in shorts.items() if here.get(short) is not here[name]} == set()
     assert {short: ALL[name] for short, name in refused.SHORTS.items()} == {short: short for short in refused.SHORTS}
 
 
@@ -77,7 +74,7 @@ def test_an_option_of_the_containers_own_command_is_not_refused(exitctl: Exitctl
 def test_the_words_are_one_line_and_name_options_that_exist(name: str, words: str) -> None:
     assert len(words) <= 120 and "\n" not in words and not words.endswith(".")
     theirs = re.sub(r"(?:exitctl [a-z]+|skopeo|env|sh|cat) [^;,:]*", "", words)
-    assert {each for each in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", theirs) if each != name} <= HERE | COMING
+    assert {each for each in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", theirs) if each != name} <= HERE
 
 
 @pytest.mark.parametrize("words", refused.OPTIONS.values())
