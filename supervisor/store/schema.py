@@ -71,6 +71,9 @@ MIGRATIONS = (
     counts.TABLES,
     # The same tables. An exitd of schema 9 would drop where a container's writable layer is, and give it an empty one.
     "",
+    # The same tables. An exitd of schema 10 would drop a container's networks, published ports and probes, and what a
+    # restart of exitd must know of them: it would leave an interface behind, or a container that is not looked at.
+    "",
 )
 FILLED: dict[int, Callable[[sqlite3.Connection], None]] = {9: counts.fill}  # by the version that it completes
 VERSION = len(MIGRATIONS)

@@ -38,6 +38,7 @@ VERSIONS = (
     "c7542eadf5cace614801d371b4debc46201ec4ae",
     "d9e706e8498b903ee36275347b77b589c17664ed",
     "a2131738b60d5ac66231a310d9d6a5602e630c00",
+    "aa136d736ec16797e533c90a8b2f36d8b511a6a8",
 )
 OLDER_SCHEMA = VERSIONS  # what today's exitd has stored they do not read
 BUILT = ROOT / "build" / "versions"
