@@ -428,7 +428,7 @@ def had_begun(c: Container, report: Report) -> bool:
     """Return whether an end that came before the start was confirmed is the end of the container's program.
 
     A witness that does not know is believed in two cases: the runtime runs the program without executing it, and the
-    witness saw that; or the witness is a foreign shim, which knows what it started.
+    witness saw that; or the witness is a foreign shim, and the number cannot be that of the runtime's init.
     """
     if report.unseen:
         return False
@@ -445,7 +445,7 @@ def _without_start(c: Container, report: Report) -> Report:
     """
     if isinstance(report.status, Unknown):
         return report
-    is_ours = EXITDS_OWN_ID.fullmatch(c.id) and not c.spec.runtime_type
+    is_ours = EXITDS_OWN_ID.fullmatch(c.id) and (report.unseen or not c.spec.runtime_type)
     if c.phase is Phase.CREATED and report.began is None and is_ours:
         return replace(report, status=Unknown(NEVER_STARTED))
     is_confirmed = c.phase in (Phase.RUNNING, Phase.PAUSED) and not c.start_unseen

@@ -282,6 +282,11 @@ class Executions:
         if self._own is not None:
             self._own.hold(process, pidfd)
 
+    @property
+    def are_reported(self) -> bool:
+        """Return whether the kernel reports executions of what is held."""
+        return self._kernel is not None or self._own is not None
+
     def of(self, process: Process) -> bool | None:
         """Return whether it has executed a program since it was held; None if it is not held, or if that is not
         known."""

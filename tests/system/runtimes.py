@@ -72,20 +72,21 @@ class Gates:
 
 @dataclass
 class Wrapper:
-    """A runtime that is runc, but for what `on` puts before one of its commands."""
+    """A runtime that is runc, but for what `on` puts before one of its commands. Named runc, it is that for whoever
+    has its directory first in PATH."""
 
     path: pathlib.Path
 
     @classmethod
-    def make(cls, directory: pathlib.Path) -> "Wrapper":
-        path = directory / "runtime"
+    def make(cls, directory: pathlib.Path, name: str = "runtime") -> "Wrapper":
+        path = directory / name
         path.write_text(
             f"""#!/bin/sh
             for verb; do
                 case $verb in create|start|state|kill|delete|pause|resume|exec) break ;; esac
             done
             [ ! -e {directory}/$verb ] || . {directory}/$verb
-            exec runc "$@"
+            exec {shutil.which("runc")} "$@"
             """
         )
         path.chmod(0o755)

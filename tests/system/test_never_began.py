@@ -5,6 +5,7 @@ that end says so: the shim, the keeper, the zombie that nobody reaps; and exitd,
 import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import CommandNotExecutable, ExitdError
-from tests.system import execs, lives, tinyroot
+from supervisor.monitor import rundir
+from tests.system import execs, lives, oracle, tinyroot
 from tests.system.daemons import Daemon, daemon, remove_all, spec
 from tests.system.exitctl import Cli
 from tests.system.foreign_shims import RUNC
@@ -274,3 +276,127 @@ def test_nor_for_an_exec(own: Daemon, root: str, tmp_path: pathlib.Path) -> None
             asked.result(LIMIT_SECONDS)
         until(lambda: not client.inspect(up.id).execs, "its end")
         assert {word(row) for row in ledger(client, up.id)} <= {*UNSEEN, "unknown monitors-killed"}
+
+
+# init comes to write that its start was noticed, and the runtime's start is dead: its pipe has no reader.
+BREAKS_FIFO = """
+while [ "$1" != --root ]; do shift; done
+root=$2
+for id; do :; done
+init=$(sed 's/.*"init_process_pid":\\([0-9]*\\).*/\\1/' "$root/$id/state.json")
+strace -qq -o /dev/null -p $init -e trace=write -e inject=write:error=EPIPE 2>/dev/null &
+timeout 30 sh -c "while grep -q '^TracerPid:.0$' /proc/$init/status; do sleep 0.01; done"
+cat "$root/$id/exec.fifo" >/dev/null
+wait
+"""
+Wrapped = tuple[Daemon, Wrapper]
+STARTS = f'{shutil.which("runc")} "$@"'
+
+
+@pytest.fixture(scope="module", params=["auto", "pidfd"])
+def under_wrapper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wrapped]:
+    """A daemon under which another's shim finds the wrapper in runc's place. With `pidfd` as the kernel's witness it
+    does not listen to the process events: as without CAP_NET_ADMIN, or after lost ones."""
+    place = tmp_path_factory.mktemp("bin")
+    (place / "exitd.toml").write_text(f'kernel_witness = "{request.param}"\n')
+    path = f"{place}:{os.environ['PATH']}"
+    with daemon(extra=("--config", str(place / "exitd.toml")), environment={"PATH": path}) as made:
+        yield made, Wrapper.make(place, "runc")
+
+
+@pytest.fixture
+def foreign(under_wrapper: Wrapped) -> Iterator[Wrapped]:
+    made, wrapper = under_wrapper
+    yield made, wrapper
+    wrapper.on("start", "")
+    oracle.clear(made)
+
+
+def never(client: Client, id: str) -> pb.Exit:
+    """The only end that is told of it has no number, and the start has failed where it was not seen."""
+    told = last_exit(client, id)
+    assert word(told) in UNSEEN, told
+    assert not told.HasField("code")
+    assert [word(each) for each in ledger(client, id)] == [word(told)]
+    return told
+
+
+CUT_OFF = pytest.mark.parametrize(
+    ("command", "script"), [("bare", STARTS), ("sh", BREAKS_FIFO)], ids=["refused", "cut"]
+)
+
+
+@contextlib.contextmanager
+def killed_in_its_start(foreign: Wrapped, wanted: pb.ContainerSpec, script: str) -> Iterator[str]:
+    """Created; the script works in the place of the runtime's start, in whose middle exitd is killed. It is up again
+    after the block."""
+    own, wrapper = foreign
+    wrapper.on("start", f"{script}\nkill -9 {own.pid}; exit 1")
+    with own.client() as client:
+        made = client.create(wanted)
+        with contextlib.suppress(Unreachable):
+            client.start(made.id)
+    assert own.process is not None
+    own.process.wait(LIMIT_SECONDS)
+    yield made.id
+    wrapper.on("start", "")
+    own.start()
+
+
+def reaped(pid: int) -> None:
+    until(lambda: not os.path.exists(f"/proc/{pid}"), "init is not reaped")
+
+
+@CUT_OFF
+def test_no_code_of_init_is_the_programs_under_anothers_shim_when_exitd_was_away(
+    foreign: Wrapped, root: str, command: str, script: str
+) -> None:
+    own, _ = foreign
+    with killed_in_its_start(foreign, spec(command, rootfs=root, runtime=RUNC), script) as id:
+        reaped(_init(own, id))
+    with own.client() as client:
+        never(client, id)
+        assert "start" not in types(client, id)
+
+
+@CUT_OFF
+def test_no_code_of_init_is_the_programs_under_anothers_shim_while_exitd_looks_on(
+    foreign: Wrapped, root: str, command: str, script: str
+) -> None:
+    own, wrapper = foreign
+    wrapper.on("start", f"{script}\n[ {command} = bare ]; exit $?")
+    with own.client() as client:
+        id = client.create(spec(command, rootfs=root, runtime=RUNC)).id
+        with contextlib.suppress(ExitdError):
+            client.start(id)
+        never(client, id)
+
+
+@pytest.mark.parametrize("code", [0, 1, 43])
+def test_a_code_that_no_init_ends_with_is_the_programs_also_when_exitd_was_away(
+    foreign: Wrapped, root: str, code: int
+) -> None:
+    own, _ = foreign
+    wanted = spec("sh", "-c", f"exit {code}", rootfs=root, runtime=RUNC)
+    with killed_in_its_start(foreign, wanted, STARTS) as id:
+        reaped(_init(own, id))
+    with own.client() as client:
+        assert word(last_exit(client, id)) == ("unknown start-unconfirmed" if code == 1 else f"exited {code}")
+
+
+def test_what_the_next_daemon_sees_alive_keeps_any_code(foreign: Wrapped, root: str) -> None:
+    own, _ = foreign
+    wanted = spec("sh", "-c", "trap 'exit 1' TERM; while :; do sleep 0.05; done", rootfs=root, runtime=RUNC)
+    with killed_in_its_start(foreign, wanted, STARTS) as id:
+        init = _init(own, id)
+        until(lambda: in_mask(init, "SigCgt", signal.SIGTERM), "the trap is not set")
+    with own.client() as client:
+        until(lambda: client.inspect(id).phase == pb.PHASE_RUNNING, "it is not found running")
+        os.kill(init, signal.SIGTERM)
+        assert word(last_exit(client, id)) == "exited 1"
+
+
+def _init(own: Daemon, id: str) -> int:
+    made = rundir.created(str(own.state / "c" / id / "1"))
+    assert made is not None
+    return made.pid

@@ -149,9 +149,12 @@ class ShimV2Containers:
     async def start_process(self, container: Container) -> None:
         key, link = RunKey(container.id, container.run), await self._to(container)
         self._starting.add(key)
+        looking = asyncio.get_running_loop().create_task(self._hub.watching.look_meanwhile(key))
         try:
             await link.start(container.id, seconds=self._place.runtime_seconds)
         finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
             self._starting.discard(key)
         await self._hub.watching.see_start(key)
         if self._never_executed(key):
@@ -271,12 +274,13 @@ class ShimV2Containers:
         return await run.peer.link()
 
     async def has_begun(self, container: Container) -> bool:
-        """Only its shim knows: see `state_process`."""
-        return False
+        """What the kernel reports. Where it does not, only its shim knows: see `state_process`."""
+        watched = self._hub.watching.get(RunKey(container.id, container.run))
+        return watched is not None and bool(self._hub.watching.has_begun(watched))
 
     def is_unseen(self, container: Container) -> bool:
-        """Its shim knows what it has started."""
-        return False
+        watched = self._hub.watching.get(RunKey(container.id, container.run))
+        return watched is None or (watched.becomes and not self._hub.watching.has_begun(watched))
 
     def may_start_again(self, container: Container) -> bool:
         """Some shims deadlock over a second Start."""

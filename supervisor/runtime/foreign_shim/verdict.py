@@ -18,6 +18,9 @@ UNDELETED = "shim-lost-undeleted"  # and its `delete` failed, or could not be ru
 NUMBER_ONLY = "shim-number-only"
 OWN_OR_LOST = "shim-255"  # the program's own code, or what the shim reports for an end that it has lost
 NO_STATUS = "shim-number-impossible"
+# With these a runtime's init ends by itself when it does not get as far as its program: runc and crun with 1, what is
+# written in Go with 2 after a panic; the others are the usual ones for it. No init ends with any other code.
+CODES_OF_INIT = frozenset({1, 2, 126, 127, 255})
 
 
 @frozen
@@ -49,7 +52,7 @@ class Seen:
     others use it for lost ends, too. `ended_ns`: when the kernel reported the end, 0 if exitd did not see it. `forced`:
     it was killed without its shim, which does not answer. `never_started`: according to the shim. `began`: whether the
     program was executed, according to the kernel; None: not known. If it was not, every number is that of the runtime's
-    init.
+    init. `becomes`: its runtime executes the program, so that this could have been seen.
     """
 
     process: Process | None
@@ -68,6 +71,7 @@ class Seen:
     never_started: bool = False
     kernel_source: Source = Source.PIDFD
     began: bool | None = None
+    becomes: bool = False
 
 
 def judge(seen: Seen) -> Report | Pending:
@@ -100,6 +104,7 @@ def _seen_ended(seen: Seen, status: ExitStatus, source: Source) -> Report:
 
 
 def _report(seen: Seen, status: ExitStatus, source: Source, at_ns: int, *, at_is_found: bool = False) -> Report:
+    may_be_inits = not isinstance(status, Exited) or status.code in CODES_OF_INIT
     return Report(
         Unknown(NEVER_STARTED) if seen.began is False else status,
         source,
@@ -109,6 +114,7 @@ def _report(seen: Seen, status: ExitStatus, source: Source, at_ns: int, *, at_is
         at_is_found=at_is_found,
         counted=False,
         began=seen.began,
+        unseen=seen.becomes and seen.began is None and may_be_inits,
     )
 
 

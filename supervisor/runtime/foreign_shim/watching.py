@@ -57,7 +57,8 @@ class Watched:
     is_zombie: bool = False  # that status was read from the dead process itself, which is not reaped yet
     forced: bool = False  # SIGKILL was sent without its shim, which does not answer: the kernel's report is enough
     never_started: bool = False  # according to its shim
-    executes: bool = False  # its runtime executes the program, and exitd has seen it wait for that
+    becomes: bool = False  # by execve(2) it becomes the container's program
+    executes: bool = False  # and exitd has seen it wait for that
     began: bool | None = None  # whether the program was executed; None: not known
     ended_ns: int = 0  # CLOCK_REALTIME when init's pidfd became readable; 0 if it had ended before it was opened
     waiting: asyncio.Task[None] | None = None
@@ -127,7 +128,7 @@ class ShimWatching:
         opened later: the shim has begun the process in any case. A pid of 0 means no process. `executes`: init becomes
         the container's program by execve(2), and may still wait for that."""
         watched.init, watched.own = init, own and init.pid > 0
-        watched.executes = executes and watched.own
+        watched.becomes = watched.executes = executes and watched.own
         if init.pid > 0:
             self._hold(watched)
 
@@ -156,9 +157,11 @@ class ShimWatching:
             return
         assert watched.init is not None
         self._executions.hold(watched.init, watched.init_fd)
-        if native.has_executed(watched.init.pid, watched.init.started_ticks) is not False:
+        is_over = epoll.read_ready(watched.init_fd)
+        looked = native.has_executed(watched.init.pid, watched.init.started_ticks)
+        if looked or (is_over and looked is None):
             self._executions.let_go(watched.init)  # it runs already, or its end was not seen
-            watched.executes = False
+            watched.executes, watched.began = False, looked
 
     def has_begun(self, watched: Watched) -> bool | None:
         """Return whether init has executed the program; None if that is not known yet, will never be known, or the
@@ -174,6 +177,14 @@ class ShimWatching:
         elif is_over and False in (looked, heard):  # a zombie shows it, too
             watched.began = False
         return watched.began
+
+    async def look_meanwhile(self, key: RunKey) -> None:
+        """During a start: look whether init has executed the program until `has_begun` knows; for ever, if need be.
+        Returns at once where the kernel reports it: without that, what ends soon is gone when the shim answers."""
+        while not self._executions.are_reported and (watched := self._watched.get(key)) is not None:
+            if self.has_begun(watched) is not None or not self._may_begin(watched):
+                return
+            await asyncio.sleep(FIRST_LOOK_SECONDS)
 
     async def see_start(self, key: RunKey) -> None:
         """After a successful start: wait until `has_begun` knows, or cannot know; BEGINS_SECONDS at most."""
@@ -339,6 +350,7 @@ class ShimWatching:
             watched.never_started,
             watched.kernel_source,
             self.has_begun(watched),
+            watched.becomes,
         )
 
     def _look_later(self, watched: Watched) -> None:

@@ -349,6 +349,8 @@ def test_what_exitd_never_asked_to_start_has_no_code_but_for_a_witness_of_its_be
     assert status_of_end(OURS, Phase.CREATED, report) == Unknown("never-started")
     assert status_of_end(OURS, Phase.CREATED, replace(report, began=True)) == Exited(2)
     assert status_of_end("by-hand", Phase.CREATED, report) == Exited(2)
+    unseen = replace(report, source=Source.SHIMV2_WAIT, unseen=True)
+    assert status_of_end(OURS, Phase.CREATED, unseen, "io.containerd.runc.v2") == Unknown("never-started")
 
 
 @pytest.mark.parametrize("source", Source)

@@ -1,6 +1,7 @@
 """Ends under a foreign shim: every combination of who knows what has one right answer."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from supervisor.model.evidence import Pending
 from supervisor.model.values import NEVER_STARTED, Exited, Process, Report, Signaled, Source, Unknown, fold
 from supervisor.runtime.foreign_shim.verdict import (
+    CODES_OF_INIT,
     EVENT_PATIENCE_SECONDS,
     NO_STATUS,
     NOT_DELETED,
@@ -63,6 +65,17 @@ def test_the_answer_to_wait_is_believed_as_far_as_the_kernel_does_not_know_bette
 def test_of_a_shim_that_never_makes_255_up_it_is_a_code() -> None:
     assert judged(Seen(INIT, wait=ShimWord(255, AT_NS), is_plain=True)).status == Exited(255)
     assert judged(Seen(INIT, wait=ShimWord(137, AT_NS), is_plain=True)).status == Unknown(NUMBER_ONLY, 137)
+
+
+def test_only_a_code_with_which_no_init_ends_needs_nobody_who_saw_the_program_executed() -> None:
+    for number in range(256):
+        seen = Seen(INIT, wait=ShimWord(number, AT_NS), now_ns=NOW_NS, is_plain=True, becomes=True)
+        is_inits = number in CODES_OF_INIT or 128 < number <= 128 + 64
+        assert judged(seen).unseen is is_inits
+        assert not judged(replace(seen, began=True)).unseen
+        assert not judged(replace(seen, becomes=False)).unseen
+        never = judged(replace(seen, began=False))
+        assert (never.status, never.unseen) == (Unknown(NEVER_STARTED), False)
 
 
 def test_an_event_waits_a_moment_for_the_answer_to_wait_and_then_counts() -> None:
