@@ -34,6 +34,7 @@ MIN_QUOTA_US = 1_000  # the kernel's minimum
 RETRY_SECONDS = 0.01
 LAYOUT_SECONDS = 0.5
 PATHS_KEPT = 1 << 14  # that have been taken apart: each new container is compared with all others
+READ_BYTES = 4096
 AT_ONCE = 256  # pidfds held at a time: one round kills all processes, and waits for so many of them
 
 
@@ -469,22 +470,29 @@ def _memory_file(cgroups_path: str, v1_v2: tuple[str, str], root: str) -> str | 
     inner = inside(cgroups_path)
     if mode(root) is Mode.V2:
         return os.path.join(root, inner, v1_v2[1])
-    top = os.path.join(root, "memory")
-    mounted = os.path.exists(f"{top}/cgroup.procs") and not os.path.islink(top)
-    return os.path.join(top, inner, v1_v2[0]) if mounted else None
+    return os.path.join(root, "memory", inner, v1_v2[0]) if "memory" in hierarchies(root) else None
 
 
 def _read(path: str) -> str | None:
     """Return None if the cgroup is gone: ENOENT, or ENODEV if the file was open or opened at the moment of removal."""
     try:
-        with open(path, encoding="ascii") as file:
-            return file.read()
+        return _text_of(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         if error.errno == errno.ENODEV:
             return None
         raise
+
+
+def _text_of(path: str) -> str:
+    """Return a file of the kernel's. Without the layers of open(): they take as long as the kernel, and exitd reads
+    some for each container in each round. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(partial(os.read, fd, READ_BYTES), b"")).decode("ascii")
+    finally:
+        os.close(fd)
 
 
 def _write(path: str, text: str) -> None:

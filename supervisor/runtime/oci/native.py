@@ -141,7 +141,7 @@ class NativeContainers:
         others."""
         for path in (cgroup, bundle.cgroup_around(container) if container.spec.pod else ""):
             if path and bundle.is_ours(path):
-                self._owner.mark(cgroups.existing(path))
+                self._owner.mark((*cgroups.paths(path).values(),))
 
     def _name_shim_cgroup(self, container: Container) -> None:
         """Note the cgroup for every later shim of this container: the first, those of execs, and replacements."""
