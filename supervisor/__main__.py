@@ -6,7 +6,11 @@ import os
 gc.disable()  # until the daemon serves: imports and recovery make hundreds of thousands of objects, and no garbage
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # grpc reads it when it is imported: before every import that could do so
 
-import asyncio
+from shim.later import PURE_PROTOBUF, later, without
+
+later(PURE_PROTOBUF)
+with without("ssl"):  # 4 ms of processor and 1 MB for TLS, of which exitd's event loop speaks none; grpc brings its own
+    import asyncio
 import logging
 import sys
 from collections.abc import Callable, Mapping

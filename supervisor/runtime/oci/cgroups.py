@@ -88,8 +88,8 @@ def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
     inner = inside(cgroups_path)
     layout, names = _layout(root)
     if layout is Mode.V2:
-        return {"unified": os.path.join(root, inner)}
-    return {name: os.path.join(root, name, inner) for name in names}
+        return {"unified": f"{root}/{inner}"}
+    return {name: f"{root}/{name}/{inner}" for name in names}
 
 
 def directories(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
@@ -469,8 +469,8 @@ def _hierarchies(root: str) -> list[str]:
 def _memory_file(cgroups_path: str, v1_v2: tuple[str, str], root: str) -> str | None:
     inner = inside(cgroups_path)
     if mode(root) is Mode.V2:
-        return os.path.join(root, inner, v1_v2[1])
-    return os.path.join(root, "memory", inner, v1_v2[0]) if "memory" in hierarchies(root) else None
+        return f"{root}/{inner}/{v1_v2[1]}"
+    return f"{root}/memory/{inner}/{v1_v2[0]}" if "memory" in hierarchies(root) else None
 
 
 def _read(path: str) -> str | None:
