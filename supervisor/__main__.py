@@ -9,6 +9,9 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # grpc reads it when it is importe
 from shim.later import PURE_PROTOBUF, later, without
 
 later(PURE_PROTOBUF)
+later("bz2")
+later("lzma")  # shutil only notes whether they are there
+later("difflib")  # for the advice on a wrong name
 with without("ssl"):  # 4 ms of processor and 1 MB for TLS, of which exitd's event loop speaks none; grpc brings its own
     import asyncio
 import logging

@@ -12,6 +12,8 @@ from shim.later import PURE_PROTOBUF, cleandoc, later
 later("inspect", cleandoc=cleandoc)  # click and dataclasses use nothing else of it
 later("platform", system=lambda: os.uname().sysname)  # for uuid, which click imports
 later(PURE_PROTOBUF)
+later("bz2")
+later("lzma")  # shutil only notes whether they are there
 
 import sys
 from collections.abc import Sequence
