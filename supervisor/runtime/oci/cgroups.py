@@ -104,12 +104,12 @@ def is_scope(cgroups_path: str) -> bool:
     return not cgroups_path.startswith("/") and cgroups_path.count(":") == 2
 
 
-@lru_cache(maxsize=PATHS_KEPT)
 def place(cgroups_path: str) -> str:
     """Return the path as `inside` does, with a slash at its end: those of all cgroups in it begin so."""
     return f"{inside(cgroups_path)}/"
 
 
+@lru_cache(maxsize=PATHS_KEPT)
 def inside(cgroups_path: str) -> str:
     """Return the path below the top of every hierarchy, without slashes at its ends. Raises ValueError as `paths`."""
     if is_scope(cgroups_path):

@@ -220,7 +220,8 @@ class Watching:
     def look_at_all(self) -> None:
         """Called by the reconcile loop: finds an end that no event reported, and mends what a run's output needs."""
         for watch in list(self._watches.values()):
-            watch.look()
+            if not watch.surely_lives():
+                watch.look()
             self._mend(watch)
 
     def _mend(self, watch: Watch) -> None:
