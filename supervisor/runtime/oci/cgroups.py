@@ -149,16 +149,17 @@ def oom_counter_path(cgroups_path: str, root: str = ROOT) -> str | None:
 def parse_oom_kills(text: str) -> int:
     """Return `oom_kill N` of memory.oom_control (v1, since Linux 4.13) or memory.events (v2); 0 if there is no such
     line."""
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill" and value.strip().isdigit():
-            return int(value)
-    return 0
+    value = f"\n{text}".partition("\noom_kill ")[2].partition("\n")[0].strip()
+    return int(value) if value.isdigit() else 0
 
 
 def oom_kills(cgroups_path: str, root: str = ROOT) -> int | None:
     """Return the present count; None if the cgroup is gone."""
-    path = oom_counter_path(cgroups_path, root)
+    return oom_kills_in(oom_counter_path(cgroups_path, root))
+
+
+def oom_kills_in(path: str | None) -> int | None:
+    """As `oom_kills`, of the file that `oom_counter_path` has found."""
     text = _read(path) if path else None
     return None if text is None else parse_oom_kills(text)
 
@@ -490,7 +491,10 @@ def _text_of(path: str) -> str:
     some for each container in each round. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return b"".join(iter(partial(os.read, fd, READ_BYTES), b"")).decode("ascii")
+        text = os.read(fd, READ_BYTES)
+        while more := os.read(fd, READ_BYTES):
+            text += more
+        return text.decode("ascii")
     finally:
         os.close(fd)
 

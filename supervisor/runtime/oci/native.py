@@ -499,8 +499,10 @@ class NativeContainers:
         self._anothers.intersection_update(found)
         used: frozenset[str] | None = None
         for path in found:
+            if path.rpartition("/")[2] in known or path in self._anothers:  # most of them: /exitd/ID
+                continue
             id = bundle.id_of(path)
-            if path in self._anothers or id in known:
+            if id in known:
                 continue
             used = self._used(known) if used is None else used
             if cgroups.inside(path) in used or _is_there(f"{self._place.state}/c/{id}"):
