@@ -6,7 +6,14 @@ import os
 gc.disable()  # until the daemon serves: imports and recovery make hundreds of thousands of objects, and no garbage
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # grpc reads it when it is imported: before every import that could do so
 
-import asyncio
+from shim.later import PURE_PROTOBUF, later, without
+
+later(PURE_PROTOBUF)
+later("bz2")
+later("lzma")  # shutil only notes whether they are there
+later("difflib")  # for the advice on a wrong name
+with without("ssl"):  # 4 ms of processor and 1 MB for TLS, of which exitd's event loop speaks none; grpc brings its own
+    import asyncio
 import logging
 import sys
 from collections.abc import Callable, Mapping

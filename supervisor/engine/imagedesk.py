@@ -72,6 +72,7 @@ class ImageDesk(Participant):
         self._removals = threads.pool(REMOVALS, "image-rm")
         self._looks = looks or Aside()
         self._under_way: set[asyncio.Future[object]] = set()
+        self._holders: set[str] = set()  # containers that may hold an image
 
     async def look_up(self, spec: Spec) -> Resolved | None:
         """Return what its IMAGE is; it is pulled or loaded first, where the word says so. None: it names no image."""
@@ -91,17 +92,21 @@ class ImageDesk(Participant):
     async def hold(self, spec: Spec, container_id: str) -> None:
         """Keep the container's image, if it is one of the store's, from now on until the container is discarded."""
         if spec.image_id:
+            self._holders.add(container_id)
             await asyncio.to_thread(self._images.hold, container_id, spec.image_id)
 
     async def discarded(self, container_id: str) -> None:
-        """Let go of the container's image."""
-        await asyncio.to_thread(self._images.release, container_id)
+        """Let go of the container's image. Repeatable."""
+        if container_id in self._holders:
+            await asyncio.to_thread(self._images.release, container_id)
+            self._holders.discard(container_id)
 
     def hold_only(self, containers: Mapping[str, str], undecided: Collection[str] = ()) -> None:
         """Keep the images of these containers (image ids by container ids), at the daemon's start, before anything else
         happens to one. What an earlier daemon left behind is removed in the background. What the `undecided` hold, they
         keep."""
         self._images.hold_only(containers, undecided)
+        self._holders |= {*containers, *undecided}
         self._begin(self._removals, self._images.tidy).add_done_callback(_log_failure)
 
     async def load_image(self, word: str, name: str) -> tuple[Image, ...]:

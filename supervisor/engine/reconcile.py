@@ -156,11 +156,10 @@ async def _stray_bundles(parts: ReconcileParts) -> None:
 
 def _remove_dead_journals(parts: ReconcileParts) -> None:
     """A dead keeper's journal is kept as long as it holds an exit that is not stored, or cannot be read."""
-    needed = _needed(parts)
     for path in Path(parts.settings.state).glob("keeper-*.journal"):
         try:
             if _never_begun(path) or (
-                not _keeper_lives(path) and not any(_key_of(entry) in needed for entry in _read(path).entries)
+                not _keeper_lives(path) and _needed(parts).isdisjoint(map(_key_of, _read(path).entries))
             ):
                 path.unlink(missing_ok=True)
         except (OSError, journal.BadJournal):

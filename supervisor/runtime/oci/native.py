@@ -141,7 +141,7 @@ class NativeContainers:
         others."""
         for path in (cgroup, bundle.cgroup_around(container) if container.spec.pod else ""):
             if path and bundle.is_ours(path):
-                self._owner.mark(cgroups.existing(path))
+                self._owner.mark((*cgroups.paths(path).values(),))
 
     def _name_shim_cgroup(self, container: Container) -> None:
         """Note the cgroup for every later shim of this container: the first, those of execs, and replacements."""
@@ -497,11 +497,15 @@ class NativeContainers:
         that may still be adopted or removed. Adopted containers have the cgroup that their bundle names."""
         found = await asyncio.to_thread(bundle.all_cgroups)
         self._anothers.intersection_update(found)
+        used: frozenset[str] | None = None
         for path in found:
-            id = bundle.id_of(path)
-            if path in self._anothers or id in known:
+            if path.rpartition("/")[2] in known or path in self._anothers:  # most of them: /exitd/ID
                 continue
-            if self._is_used(path, known) or _is_there(f"{self._place.state}/c/{id}"):
+            id = bundle.id_of(path)
+            if id in known:
+                continue
+            used = self._used(known) if used is None else used
+            if cgroups.inside(path) in used or _is_there(f"{self._place.state}/c/{id}"):
                 continue
             directories = cgroups.existing(path)
             if any(self._owner.is_anothers(each) for each in directories):
@@ -513,10 +517,10 @@ class NativeContainers:
                 except (ExitdError, OSError) as error:
                     log.warning("cgroup not removed", cgroup=path, why=str(error))
 
-    def _is_used(self, path: str, known: Collection[str]) -> bool:
-        wanted = cgroups.inside(path)
+    def _used(self, known: Collection[str]) -> frozenset[str]:
+        """Return the cgroups of the containers with these ids, as paths below the top."""
         named = (path for id, path in self._watching.cgroups.items() if id in known)
-        return any(cgroups.inside_or_nowhere(each) == wanted for each in named)
+        return frozenset(map(cgroups.inside_or_nowhere, named))
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Called by the reconcile loop: acknowledge to the keeper the runs that are no longer needed."""
