@@ -241,11 +241,11 @@ class Operations:
 
     def listing(self, all: bool, filters_: tuple[str, ...]) -> tuple[list[View], int]:
         wanted = filters.parse(filters_, filters.CONTAINER_KEYS)
+        wanted = wanted.resolved(lambda reference: self._containers.resolve(reference).created_ns)
         shown = [
             self._views.of(c)
             for c in self._containers.values()
-            if (all or _is_up(c) or any(word.startswith("status=") for word in filters_))
-            and wanted.matches_container(c)
+            if (all or _is_up(c) or wanted.shows_ended) and wanted.matches_container(c)
         ]
         return shown, self._node.events.last_seq + 1
 
