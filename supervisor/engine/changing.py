@@ -88,7 +88,7 @@ class Changing(Participant):
     async def after_find(self, container_id: str) -> None:
         """Make a change that an earlier daemon did not get to the end of."""
         container = self._containers.get(container_id)
-        if container is None or container.change is None or container.phase is Phase.REMOVING:
+        if container is None or container.change is None or container.damaged or container.phase is Phase.REMOVING:
             return
         log.info("going on with an update", container=container_id, change=container.change)
         try:
