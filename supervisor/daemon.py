@@ -27,12 +27,14 @@ from supervisor.api import sockets
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
 from supervisor.api.doors import (
+    ChangeDoors,
     ContainerDoors,
     DaemonDoors,
     ImageDoors,
     PodDoors,
     RecordDoors,
     ShutdownDoors,
+    StatsDoors,
     UsageDoors,
     VolumeDoors,
     methods_of,
@@ -43,7 +45,7 @@ from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import CgroupDriver, Config, Limits
-from supervisor.containerd import adapter
+from supervisor.containerd import adapter, liveusage
 from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
 from supervisor.engine.admission import Admission, uses_systemd
@@ -57,6 +59,7 @@ from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import ReconcileParts
 from supervisor.engine.runs import Runs
 from supervisor.engine.services import services_over
+from supervisor.engine.statsdesk import StatsDesk
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.engine.volumedesk import VolumeDesk
 from supervisor.external.containerdtasks import ContainerdTasks
@@ -310,7 +313,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         task_execs = TaskExecs(node, services.execs, execs, asides)
         relays = adapter.Relays(node.spawn, settings.state, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
-        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk)
+        node.join(tasks, runs, execs, services.pod_keeper, services.prober, services.changing, desk)
         tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
@@ -333,11 +336,13 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(metrics.close)
         methods = methods_of(
             ContainerDoors(services.containers, services.pods, services.execs, streams),
+            ChangeDoors(services.changing),
             RecordDoors(services.containers, inotify),
             DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel, layers), metrics.text),
             PodDoors(services.pods),
             ImageDoors(desk),
             VolumeDoors(volume_desk),
+            StatsDoors(StatsDesk(node.containers, manager, clock, liveusage.measure)),
             UsageDoors(DiskUsages(node.containers, desk, settings.root)),
             StreamDoors(streams),
             WatchDoors(watches),

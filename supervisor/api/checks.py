@@ -67,10 +67,10 @@ def health_message(status: HealthStatus | None, seen: Health | None) -> pb.Healt
         return None
     if seen is None:
         return pb.Health(status=status.value)
-    return pb.Health(status=status.value, failing_streak=seen.failing_streak, log=map(_result, seen.log))
+    return pb.Health(status=status.value, failing_streak=seen.failing_streak, log=map(result_message, seen.log))
 
 
-def _result(result: ProbeResult) -> pb.HealthResult:
+def result_message(result: ProbeResult) -> pb.HealthResult:
     message = pb.HealthResult(
         start=timestamp(result.start_ns),
         end=timestamp(result.end_ns),

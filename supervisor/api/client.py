@@ -101,16 +101,19 @@ class Client:
         reply: pb.CreateContainerReply = self._call("CreateContainer", request, WORK_SECONDS)
         return reply.container
 
-    def start(self, container_id: str) -> pb.Container:
-        reply: pb.StartReply = self._call("Start", pb.StartRequest(id=container_id), WORK_SECONDS)
+    def start(self, container_id: str, *, prepare: bool = False) -> pb.Container:
+        """Start it. `prepare`: only make the next run of one that has ended."""
+        request = pb.StartRequest(id=container_id, prepare=prepare)
+        reply: pb.StartReply = self._call("Start", request, WORK_SECONDS)
         return reply.container
 
-    def stop(self, container_id: str, grace_seconds: int | None) -> None:
-        request = pb.StopRequest(id=container_id, timeout_seconds=grace_seconds)
+    def stop(self, container_id: str, grace_seconds: int | None, signal: str = "") -> None:
+        """`signal`: instead of its own stop signal; so in `restart`."""
+        request = pb.StopRequest(id=container_id, timeout_seconds=grace_seconds, signal=signal)
         self._call("Stop", request, self._grace(container_id, grace_seconds) + KILL_SECONDS)
 
-    def restart(self, container_id: str, grace_seconds: int | None) -> None:
-        request = pb.RestartRequest(id=container_id, timeout_seconds=grace_seconds)
+    def restart(self, container_id: str, grace_seconds: int | None, signal: str = "") -> None:
+        request = pb.RestartRequest(id=container_id, timeout_seconds=grace_seconds, signal=signal)
         self._call("Restart", request, self._grace(container_id, grace_seconds) + KILL_SECONDS + WORK_SECONDS)
 
     def kill(self, container_id: str, signal: str, *, everyone: bool = False, exec_id: str = "") -> None:
@@ -121,6 +124,13 @@ class Client:
         """Begin an exec; it runs when this returns. With `spec.attach` its output waits for `attach`."""
         reply: pb.ExecReply = self._call("Exec", pb.ExecRequest(id=container_id, spec=spec), WORK_SECONDS)
         return reply.exec
+
+    def rename(self, container_id: str, name: str) -> None:
+        self._call("Rename", pb.RenameRequest(id=container_id, name=name), CALL_SECONDS)
+
+    def update(self, request: pb.UpdateRequest) -> None:
+        """Change limits and policy; what the request leaves open stays."""
+        self._call("Update", request, WORK_SECONDS)
 
     def pause(self, container_id: str) -> None:
         self._call("Pause", pb.PauseRequest(id=container_id), WORK_SECONDS)
@@ -191,6 +201,18 @@ class Client:
         """Return the pids of all its processes; none when it does not run."""
         reply: pb.PidsReply = self._call("Pids", pb.PidsRequest(id=container), CALL_SECONDS)
         return tuple(reply.pids)
+
+    def stats(self, ids: Iterable[str] = ()) -> tuple[pb.ContainerStats, ...]:
+        """Return what these containers use, all that run for none."""
+        reply: pb.StatsReply = self._call("Stats", pb.StatsRequest(ids=ids), CALL_SECONDS)
+        return tuple(reply.containers)
+
+    def run_healthcheck(self, container_id: str) -> pb.RunHealthcheckReply:
+        """Run its health check now, within the limit of the check."""
+        limit_ns = self.inspect(container_id).spec.health.timeout_ns
+        request = pb.RunHealthcheckRequest(id=container_id)
+        reply: pb.RunHealthcheckReply = self._call("RunHealthcheck", request, limit_ns / 1e9 + WORK_SECONDS)
+        return reply
 
     def create_volume(self, name: str) -> pb.Volume:
         reply: pb.CreateVolumeReply = self._call("CreateVolume", pb.CreateVolumeRequest(name=name), CALL_SECONDS)

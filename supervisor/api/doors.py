@@ -8,16 +8,19 @@ from dataclasses import replace
 from typing import Protocol, cast
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import execrequests, replies, requests
+from supervisor.api import changes, execrequests, replies, requests
 from supervisor.api.calls import Methods
+from supervisor.api.checks import result_message
 from supervisor.api.mounts import volume_of
 from supervisor.api.streams import Streams
 from supervisor.api.table import EXITD
 from supervisor.api.values import clean
 from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.values import By, Container, Exit, Spec
-from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, View
+from supervisor.model.health import ProbeResult
+from supervisor.model.limits import Change
+from supervisor.model.values import By, Container, Exit, HealthStatus, Spec
+from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, UsageView, View
 from supervisor.model.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logs
@@ -32,10 +35,14 @@ class NodeCalls(Protocol):
     """What the API asks of the owner of all state. Every method raises named ExitdErrors only."""
 
     async def create(self, spec: Spec, by: By) -> Container: ...
-    async def start(self, id: str, by: By) -> Container: ...
-    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container: ...
+    async def start(self, id: str, by: By, prepare: bool = False) -> Container:
+        """Start it. `prepare`: only make the next run of one that has ended."""
+
+    async def stop(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
+        """Stop it. `signal`: instead of its own stop signal; so in `restart`."""
+
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None: ...
-    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container: ...
+    async def restart(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container: ...
     async def pause(self, id: str, by: By) -> None: ...
     async def resume(self, id: str, by: By) -> None: ...
     async def remove(self, id: str, force: bool, by: By) -> None: ...
@@ -47,6 +54,9 @@ class NodeCalls(Protocol):
 
     async def inspect(self, id: str) -> View: ...
     async def pids(self, id: str) -> tuple[int, ...]: ...
+    async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
+        """Run its health check now. Return the result, and the container's status with it."""
+
     async def wait(self, id: str, condition: str, run: int) -> Exit | None:
         """Wait for an exit. `run` 0: the current run. Return None for a container removed without ever having run."""
 
@@ -65,6 +75,13 @@ class NodeCalls(Protocol):
 
     async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
         """Return all of the log, and what to await until the output of a run (0: the current one) is complete."""
+
+
+class ChangeCalls(Protocol):
+    """As NodeCalls, for changes of containers."""
+
+    async def rename(self, id: str, name: str, by: By) -> None: ...
+    async def update(self, id: str, change: Change, by: By) -> None: ...
 
 
 class Pods(Protocol):
@@ -121,6 +138,13 @@ class UsageCalls(Protocol):
         """Return the usage of these containers, all for none, and of images if requested."""
 
 
+class StatsCalls(Protocol):
+    """As NodeCalls, for what is used at this moment."""
+
+    async def stats(self, ids: tuple[str, ...]) -> tuple[UsageView, ...]:
+        """Return what these containers use, all that run for none."""
+
+
 class ShutdownCalls(Protocol):
     """As NodeCalls, for the end of the host."""
 
@@ -144,11 +168,12 @@ class ContainerDoors:
         return pb.CreateContainerReply(container=replies.container_message(View(container)))
 
     async def Start(self, request: pb.StartRequest, by: By) -> pb.StartReply:
-        container = await self._node.start(requests.id_of(request.id), by)
+        container = await self._node.start(requests.id_of(request.id), by, request.prepare)
         return pb.StartReply(container=replies.container_message(View(container)))
 
     async def Stop(self, request: pb.StopRequest, by: By) -> pb.StopReply:
-        container = await self._node.stop(requests.id_of(request.id), requests.timeout_of(request), by)
+        id, signal = requests.id_of(request.id), requests.stop_signal_of(request)
+        container = await self._node.stop(id, requests.timeout_of(request), by, signal)
         return pb.StopReply(container=replies.container_message(View(container)))
 
     async def Kill(self, request: pb.KillRequest, by: By) -> pb.KillReply:
@@ -161,7 +186,8 @@ class ContainerDoors:
         return pb.KillReply()
 
     async def Restart(self, request: pb.RestartRequest, by: By) -> pb.RestartReply:
-        container = await self._node.restart(requests.id_of(request.id), requests.timeout_of(request), by)
+        id, signal = requests.id_of(request.id), requests.stop_signal_of(request)
+        container = await self._node.restart(id, requests.timeout_of(request), by, signal)
         return pb.RestartReply(container=replies.container_message(View(container)))
 
     async def Pause(self, request: pb.PauseRequest, by: By) -> pb.PauseReply:
@@ -188,6 +214,10 @@ class ContainerDoors:
     async def Pids(self, request: pb.PidsRequest, by: By) -> pb.PidsReply:
         return pb.PidsReply(pids=await self._node.pids(requests.id_of(request.id)))
 
+    async def RunHealthcheck(self, request: pb.RunHealthcheckRequest, by: By) -> pb.RunHealthcheckReply:
+        result, status = await self._node.run_check(requests.id_of(request.id))
+        return pb.RunHealthcheckReply(result=result_message(result), status=status)
+
     async def Wait(self, request: pb.WaitRequest, by: By) -> pb.WaitReply:
         condition, run = requests.condition_of(request.condition), requests.number_of(request.run, "run")
         id = requests.id_of(request.id)
@@ -204,6 +234,22 @@ class ContainerDoors:
     async def Exec(self, request: pb.ExecRequest, by: By) -> pb.ExecReply:
         made = await self._execs.exec(requests.id_of(request.id), execrequests.spec_of(request.spec), by)
         return pb.ExecReply(exec=replies.exec_message(made))
+
+
+class ChangeDoors:
+    """Answers the calls that change what a container is called, and what it may use."""
+
+    def __init__(self, changing: ChangeCalls) -> None:
+        self._changing = changing
+
+    async def Rename(self, request: pb.RenameRequest, by: By) -> pb.RenameReply:
+        await self._changing.rename(requests.id_of(request.id), requests.new_name_of(request.name), by)
+        return pb.RenameReply()
+
+    async def Update(self, request: pb.UpdateRequest, by: By) -> pb.UpdateReply:
+        requests.refuse_nul(request)
+        await self._changing.update(requests.id_of(request.id), changes.change_of(request), by)
+        return pb.UpdateReply()
 
 
 class RecordDoors:
@@ -352,6 +398,17 @@ class UsageDoors:
 
     async def DiskUsage(self, request: pb.DiskUsageRequest, by: By) -> pb.DiskUsageReply:
         return replies.usage_message(await self._usage.disk_usage(tuple(request.ids), request.images))
+
+
+class StatsDoors:
+    """Answers the call about what containers use now."""
+
+    def __init__(self, stats: StatsCalls) -> None:
+        self._stats = stats
+
+    async def Stats(self, request: pb.StatsRequest, by: By) -> pb.StatsReply:
+        ids = tuple(map(requests.id_of, request.ids))
+        return pb.StatsReply(containers=map(replies.stats_message, await self._stats.stats(ids)))
 
 
 class ShutdownDoors:

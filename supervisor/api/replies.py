@@ -34,13 +34,14 @@ from supervisor.model.values import (
     Spec,
     Unknown,
 )
-from supervisor.model.views import DiskUsage, Info, Occupied, PodView, View
+from supervisor.model.views import DiskUsage, Info, LiveUsage, Occupied, PodView, UsageView, View
 from supervisor.model.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logline
 
 log = structlog.get_logger(__name__)
 
+MOST_COUNT = 2**64 - 1  # that a field can hold
 POD_STATES = {PodState.READY: "SANDBOX_READY", PodState.NOT_READY: "SANDBOX_NOTREADY"}
 
 
@@ -166,6 +167,7 @@ def _container_message(view: View) -> pb.Container:
         sandbox_run=container.sandbox_run,
         health=health_message(container.health, view.health),
         streams=_counters(view.streams) if view.streams else None,
+        of_containerd=container.spec.task is not None,
     )
 
 
@@ -393,3 +395,17 @@ def _counters(found: Counters) -> pb.StreamCounters:
 
 def by_message(by: By) -> pb.By:
     return pb.By(uid=by.uid, pid=by.pid, policy=by.policy)
+
+
+def stats_message(view: UsageView) -> pb.ContainerStats:
+    """Return what a container uses; what does not run, or was not measured, has no numbers."""
+    message = pb.ContainerStats(id=view.id, name=clean(view.name), measured=view.usage is not None)
+    usage = view.usage or LiveUsage()
+    if view.usage is not None:
+        message.read_boot_ns = view.read_boot_ns
+    for name in ("cpu_ns", "memory_bytes", "memory_limit_bytes", "read_bytes", "written_bytes", "pids", "pids_limit"):
+        setattr(message, name, min(getattr(usage, name), MOST_COUNT))
+    if usage.network is not None:
+        message.network.received_bytes = min(usage.network.received_bytes, MOST_COUNT)
+        message.network.sent_bytes = min(usage.network.sent_bytes, MOST_COUNT)
+    return message

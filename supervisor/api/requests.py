@@ -53,7 +53,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         rootfs=_one_root(message).rootfs,
         bundle=message.bundle,
         runtime=_runtime(message.runtime),
-        memory_bytes=_memory(message.memory_bytes),
+        memory_bytes=memory_of(message.memory_bytes),
         annotations=_pairs("annotations", message.annotations),
         restart=restart.parse(message.restart, auto_remove=message.auto_remove),
         auto_remove=message.auto_remove,
@@ -73,8 +73,8 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         restart_rules=restart.parse_rules(message.restart_rules, auto_remove=message.auto_remove),
         tty=message.tty,
         stdin=message.stdin,
-        cpu_limit_milli=_cpu("cpu_limit_milli", message.cpu_limit_milli),
-        cpu_request_milli=_cpu("cpu_request_milli", message.cpu_request_milli),
+        cpu_limit_milli=cpu_of("cpu_limit_milli", message.cpu_limit_milli),
+        cpu_request_milli=cpu_of("cpu_request_milli", message.cpu_request_milli),
         rights=rights_of(message.rights, of_bundle=bool(message.bundle)),
         entrypoint=tuple(message.entrypoint),
         log=log_of(message.log) if message.HasField("log") else LEFT_OPEN,
@@ -88,6 +88,18 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         resolver=resolver_of(message.resolver, of_bundle=bool(message.bundle)),
         storage=_storage(message),
     )
+
+
+def new_name_of(text: str) -> str:
+    """Return the name that a container is to get. Raises BadRequest."""
+    if not text:
+        raise BadRequest("name: the new name is empty", field="name")
+    return matching("name", text, _NAME, _NAME.pattern)
+
+
+def stop_signal_of(request: "pb.StopRequest | pb.RestartRequest") -> int:
+    """Return the signal that a stop begins with; 0: the container's own. Raises BadRequest."""
+    return signal_of(request.signal) if request.signal else 0
 
 
 def name_of(spec: Spec) -> str:
@@ -106,10 +118,10 @@ def pod_of(message: pb.PodSpec) -> Pod:
         attempt=message.attempt,
         on_pause_exit=OnPauseExit(one_of("pod.on_pause_exit", message.on_pause_exit or "stop", tuple(OnPauseExit))),
         exit_policy=ExitPolicy(one_of("pod.exit_policy", message.exit_policy or "continue", tuple(ExitPolicy))),
-        memory_bytes=_memory(message.memory_bytes),
+        memory_bytes=memory_of(message.memory_bytes),
         log_directory=absolute("pod.log_directory", message.log_directory),
         pids_limit=_pids(message.pids_limit),
-        cpu_limit_milli=_cpu("pod.cpu_limit_milli", message.cpu_limit_milli),
+        cpu_limit_milli=cpu_of("pod.cpu_limit_milli", message.cpu_limit_milli),
     )
 
 
@@ -257,7 +269,8 @@ def _runtime(text: str) -> str:
     return text if text.startswith("/") else matching("runtime", text, _NAME, "a plain name or an absolute path")
 
 
-def _memory(size_bytes: int) -> int:
+def memory_of(size_bytes: int) -> int:
+    """Return a memory limit, 0 for none. Raises BadRequest."""
     if size_bytes and not MIN_MEMORY_BYTES <= size_bytes <= MAX_NUMBER:
         raise bad("memory_bytes", str(size_bytes), f"0 (no limit) or {MIN_MEMORY_BYTES} (4 MiB) to {MAX_NUMBER}")
     return size_bytes
@@ -278,7 +291,8 @@ def _storage(message: pb.ContainerSpec) -> Storage:
         raise bad("storage", message.storage, str(error)) from error
 
 
-def _cpu(field: str, milli: int) -> int:
+def cpu_of(field: str, milli: int) -> int:
+    """Return a limit of CPU time in thousandths of a CPU, 0 for none. Raises BadRequest."""
     if milli and not MIN_CPU_MILLI <= milli <= MAX_CPU_MILLI:
         raise bad(field, str(milli), f"0 (no limit) or {MIN_CPU_MILLI} to {MAX_CPU_MILLI} thousandths of a CPU")
     return milli

@@ -4,7 +4,7 @@ changed."""
 import click
 
 from supervisor.cli.app import connect, each
-from supervisor.model.errors import NoSuchContainer
+from supervisor.model.errors import BadRequest, NoSuchContainer
 
 containers = click.argument("containers", nargs=-1, required=True, metavar="ID...")
 grace = click.option(
@@ -13,23 +13,60 @@ grace = click.option(
 )  # fmt: skip
 
 
+stop_signal = click.option(
+    "-s", "--signal", default="", metavar="SIGNAL", help="Sent first, instead of the container's own stop signal."
+)
+# Those of `supervisor.cli.session`, which takes its time to import.
+detach_keys = click.option(
+    "--detach-keys", metavar="KEYS", default=None,
+    help="With -a: keys that detach from its terminal and leave it running; default as for attach, '' for none.",
+)  # fmt: skip
+sig_proxy = click.option(
+    "--sig-proxy/--no-sig-proxy", default=None,
+    help="With -a: pass signals on to it; default: yes, unless its terminal is this one.",
+)  # fmt: skip
+
+
 @click.command()
+@click.option("-a", "--attach", "attaches", is_flag=True, help="Show its output, pass signals on, exit with its code.")
+@click.option("-i", "--interactive", is_flag=True, help="As -a, and send it this command's input.")
+@detach_keys
+@sig_proxy
 @containers
 @click.pass_context
-def start(ctx: click.Context, containers: tuple[str, ...]) -> int:
-    """Start created containers, or ended ones again."""
+def start(
+    ctx: click.Context, containers: tuple[str, ...], attaches: bool, interactive: bool, detach_keys: str | None,
+    sig_proxy: bool | None,
+) -> int:  # fmt: skip
+    """Start created containers, or ended ones again.
+
+    \b
+    exitctl start web
+    exitctl start -ai shell
+    """
+    if attaches or interactive:
+        if len(containers) != 1:
+            raise BadRequest("start -a and -i take one container: there is one output to show")
+        from supervisor.cli import startattached  # imported on demand: exitctl must start fast
+
+        return startattached.start(connect(ctx), containers[0], interactive, detach_keys, sig_proxy)
     client = connect(ctx)
     return each(containers, lambda word: void(client.start(word)))
 
 
 @click.command()
+@stop_signal
 @grace
 @containers
 @click.pass_context
-def stop(ctx: click.Context, containers: tuple[str, ...], seconds: int | None) -> int:
-    """Stop containers: stop signal, grace period, SIGKILL. One that has already ended is no error."""
+def stop(ctx: click.Context, containers: tuple[str, ...], seconds: int | None, signal: str) -> int:
+    """Stop containers: stop signal, grace period, SIGKILL. One that has already ended is no error.
+
+    \b
+    exitctl stop -s QUIT -t 30 web
+    """
     client = connect(ctx)
-    return each(containers, lambda word: client.stop(word, seconds))
+    return each(containers, lambda word: client.stop(word, seconds, signal))
 
 
 @click.command()
@@ -44,13 +81,14 @@ def kill(ctx: click.Context, containers: tuple[str, ...], signal: str, everyone:
 
 
 @click.command()
+@stop_signal
 @grace
 @containers
 @click.pass_context
-def restart(ctx: click.Context, containers: tuple[str, ...], seconds: int | None) -> int:
+def restart(ctx: click.Context, containers: tuple[str, ...], seconds: int | None, signal: str) -> int:
     """Stop containers and start them again."""
     client = connect(ctx)
-    return each(containers, lambda word: client.restart(word, seconds))
+    return each(containers, lambda word: client.restart(word, seconds, signal))
 
 
 @click.command()
@@ -71,10 +109,11 @@ def unpause(ctx: click.Context, containers: tuple[str, ...]) -> int:
 
 @click.command()
 @click.option("-f", "--force", is_flag=True, help="Kill it first if it runs; a missing container is no error.")
+@click.option("-v", "--volumes", is_flag=True, help="Their volumes without a name, too: exitd makes none.")
 @containers
 @click.pass_context
-def rm(ctx: click.Context, containers: tuple[str, ...], force: bool) -> int:
-    """Remove containers. Their exits stay in the ledger."""
+def rm(ctx: click.Context, containers: tuple[str, ...], force: bool, volumes: bool) -> int:
+    """Remove containers. Their exits stay in the ledger, and volumes with a name stay."""
     client = connect(ctx)
 
     def remove(word: str) -> None:

@@ -5,7 +5,7 @@ Loaded when a verb was typed that is not exitctl's own, and for docs/cli.md.
 
 _CONTAINERS = (
     *("attach", "create", "exec", "inspect", "kill", "logs", "pause", "ps", "restart", "rm", "run"),
-    *("start", "stop", "top", "unpause", "wait"),
+    *("rename", "start", "stats", "stop", "top", "unpause", "update", "wait"),
 )
 SAME = {
     "images": "image ls",
@@ -33,7 +33,6 @@ SAME = {
     "system info": "info",
 }
 GROUPS = {
-    "container": "Containers, in docker's words.",
     "kube": "Manifests of Kubernetes, in podman's words.",
     "pod": "Pods, in podman's words.",
 }
@@ -46,16 +45,13 @@ _PUSH = "exitd pushes no images; use skopeo copy, or push from where the image w
 _TAG = "an image has the name under which it was loaded: exitctl image load --name NAME[:TAG] FILE"
 _SAVE = "keep the file that was loaded, or fetch another: skopeo copy docker://NAME docker-archive:FILE"
 _HISTORY = "exitd keeps no history of an image; skopeo inspect --config docker://NAME shows it"
-_PRUNE = "remove what has ended: exitctl rm $(exitctl ps -aq --filter status=exited); images: exitctl image rm"
+_PRUNE = "remove what has ended: exitctl container prune; images: exitctl image rm"
 _CHECKPOINT = "exitd makes no checkpoints; stop the container and start it again: exitctl restart ID"
 _COMMIT = "exitd makes no images of containers; exitctl image import makes one of the tar of a root file system"
 _COPY = "through an exec, exitctl exec ID cat FILE >FILE, or by a directory of both: exitctl run -v DIR:DST"
 _EXPORT = "exitctl exec ID tar -c / >FILE, which exitctl image import can read"
 _DIFF = "exitd lists no changes; they lie in the container's layer, below the root that exitctl info shows"
 _PORT = "exitd publishes no ports; with --network host they are the host's: ss -ltnp"
-_RENAME = "a container keeps its name; make another with exitctl run --name NAME"
-_UPDATE = "limits and policies are set when the container is made; make another with exitctl run"
-_STATS = "systemd-cgtop shows what containers use; exitctl metrics has their exits, restarts and memory kills"
 _MOUNT = "a running container's files are below /proc/PID/root, with the pid of exitctl inspect -f '{{.State.Pid}}' ID"
 _VOLUME_FILES = "its files are a directory of this machine: exitctl volume inspect -f '{{.Mountpoint}}' NAME"
 _EXISTS = "its code answers: exitctl inspect ID >/dev/null"
@@ -90,7 +86,6 @@ REFUSED = {
     "export": _EXPORT,
     "farm": _BUILD,
     "generate": f"{_UNIT}; for Kubernetes, write a manifest of a Pod: exitctl play FILE",
-    "healthcheck": "exitd runs the checks by itself; their results: exitctl inspect -f '{{json .State.Health}}' ID",
     "help": "exitctl --help, or exitctl COMMAND --help",
     "history": _HISTORY,
     "init": "exitctl start prepares and starts in one; exitctl create makes a container that has not run",
@@ -105,13 +100,11 @@ REFUSED = {
     "port": _PORT,
     "push": _PUSH,
     "quadlet": _UNIT,
-    "rename": _RENAME,
     "save": _SAVE,
     "search": f"{_REGISTRY} list-tags docker://NAME",
     "secret": "exitd keeps no secrets; bind the file: exitctl run -v FILE:/run/secrets/NAME:ro",
     "service": _SWARM,
     "stack": _SWARM,
-    "stats": _STATS,
     "swarm": _SWARM,
     "tag": _TAG,
     "trust": _SIGN,
@@ -119,7 +112,6 @@ REFUSED = {
     "unmount": _MOUNT,
     "unshare": "exitd runs as root, without a user namespace; unshare(1) makes one",
     "untag": "exitctl image rm NAME removes a name, and with the last one the image",
-    "update": _UPDATE,
     "container checkpoint": _CHECKPOINT,
     "container cleanup": "exitd cleans up after each end by itself",
     "container clone": "exitctl inspect ID shows what it was made of; make another with exitctl run",
@@ -131,14 +123,10 @@ REFUSED = {
     "container init": "exitctl start prepares and starts in one; exitctl create makes a container that has not run",
     "container mount": _MOUNT,
     "container port": _PORT,
-    "container prune": _PRUNE,
-    "container rename": _RENAME,
     "container restore": _CHECKPOINT,
     "container runlabel": "exitd runs no commands that an image names; type the command: exitctl run",
-    "container stats": _STATS,
     "container umount": _MOUNT,
     "container unmount": _MOUNT,
-    "container update": _UPDATE,
     "image build": _BUILD,
     "image diff": "exitd compares no images; unpack both with skopeo and umoci, then diff -r",
     "image exists": "its code answers: exitctl image ls --format '{{.Name}}' | grep -qx NAME",
@@ -169,7 +157,7 @@ REFUSED = {
     "pod prune": "exitctl rmp POD; those that are not ready: exitctl pods -q --state notready",
     "pod restart": "exitctl restart ID, for each of its containers: exitctl ps -q --pod POD",
     "pod start": "exitctl start ID: the pause container, whose id is the pod's, then its members",
-    "pod stats": _STATS,
+    "pod stats": "exitctl stats ID, for each of its containers: exitctl ps -q --pod POD",
     "pod top": "exitctl exec ID ps aux, for each of its containers: exitctl ps --pod POD",
     "pod unpause": "exitctl unpause ID, for each of its containers: exitctl ps -q --pod POD",
     "system check": "exitctl doctor looks at this machine",

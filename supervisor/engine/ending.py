@@ -47,10 +47,10 @@ class Ending:
             grace = container.spec.stop_timeout_seconds if grace_seconds is None else grace_seconds
             await self.end(container, reason, by, grace)
 
-    async def end(self, container: Container, reason: Reason, by: By, grace_seconds: float) -> None:
+    async def end(self, container: Container, reason: Reason, by: By, grace_seconds: float, signal: int = 0) -> None:
         """The stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or is
-        frozen, does not hear anything but SIGKILL."""
-        asked = Asked(reason, by, container.spec.stop_signal)
+        frozen, does not hear anything but SIGKILL. `signal`: instead of the container's own stop signal."""
+        asked = Asked(reason, by, signal or container.spec.stop_signal)
         deaf = container.phase in (Phase.CREATED, Phase.PAUSED)
         if reason is not Reason.KILL and grace_seconds > 0 and not deaf and await self._heard(container, asked):
             with contextlib.suppress(TimeoutError):

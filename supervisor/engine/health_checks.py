@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import structlog
 
@@ -191,6 +192,22 @@ class Prober(Participant):
         """Return the health of the newest run with a check; None if there was no probe since the daemon's start."""
         check = self._checks.get(container_id)
         return check.health if check is not None else None
+
+    async def probe_now(self, container: Container) -> tuple[ProbeResult, HealthStatus]:
+        """Run its check now, or join the probe that is under way; its result counts as any other's. Return it, and the
+        status with it. Raises WrongState when there is none to be had: the container is being paused or ended."""
+        check = self._checks.get(container.id)
+        if check is None or check.run != container.run or check.over:
+            raise WrongState(f"{container.spec.name} is not running", id=container.id)
+        before = check.health.log
+        if check.probing is None and not (check.resting or check.acting):
+            check.health = replace(check.health, due_ns=self._node.clock.boottime_ns())
+            self._hear(container.id, check, Tick())
+        if check.probing is not None:
+            await asyncio.wait([check.probing])  # within its own limit
+        if check.health.log == before:
+            raise WrongState(f"{container.spec.name}: its check has no result, it is being paused or ended")
+        return check.health.log[-1], check.health.status
 
     @contextlib.asynccontextmanager
     async def resting(self, container_id: str) -> AsyncIterator[None]:

@@ -21,8 +21,21 @@ from supervisor.engine.runs import Runs
 from supervisor.engine.views import Views
 from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShuttingDown, TimedOut, WrongState
+from supervisor.model.health import ProbeResult
 from supervisor.model.pods import PodState
-from supervisor.model.values import LIVE, Asked, By, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
+from supervisor.model.values import (
+    LIVE,
+    Asked,
+    By,
+    Container,
+    Exit,
+    HealthStatus,
+    LogDriver,
+    Phase,
+    Reason,
+    RunKey,
+    Spec,
+)
 from supervisor.model.views import View
 from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.events import Item
@@ -85,13 +98,15 @@ class Operations:
             raise
         return self._containers.known(container.id)
 
-    async def start(self, id: str, by: By) -> Container:
+    async def start(self, id: str, by: By, prepare: bool = False) -> Container:
         container = await self._containers.find(id)
         if container.phase in (Phase.RUNNING, Phase.PAUSED):
             return container
         self._refuse_going_down(container.spec)
         if container.phase in (Phase.EXITED, Phase.RESTARTING):
             await self._again(container, by)
+        if prepare:
+            return self._containers.get(container.id, container)
         await self._runs.launch(container.id)
         return self._containers.get(container.id, container)
 
@@ -109,17 +124,17 @@ class Operations:
         await self._node.apply(container.id, lifecycle.Again(by))
         await self._runs.make(container.id)
 
-    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
+    async def stop(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
         container = await made(self._containers, await self._containers.find(id))
         if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
-            await self._ending.end(container, Reason.STOP, by, grace)
+            await self._ending.end(container, Reason.STOP, by, grace, signal)
         # It may have ended by itself a moment before it could be asked to, and its next run be planned, or begun.
         while (now := self._containers.get(container.id)) is not None and not _is_stopped(now):
             with contextlib.suppress(WrongState, NoSuchContainer):
                 await self._node.apply(now.id, lifecycle.StopAsked(by))
                 continue
-            return await self.stop(container.id, timeout_seconds, by)
+            return await self.stop(container.id, timeout_seconds, by, signal)
         return self._containers.get(container.id, container)
 
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
@@ -133,8 +148,8 @@ class Operations:
             raise WrongState(f"{id} is {container.phase.value}, there is nothing to signal", id=container.id)
         await self._ending.signal(container, Asked(Reason.KILL, by, signal), everyone=everyone)
 
-    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container:
-        container = await self.stop(id, timeout_seconds, by)
+    async def restart(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
+        container = await self.stop(id, timeout_seconds, by, signal)
         return await self.start(container.id, by)
 
     async def pause(self, id: str, by: By) -> None:
@@ -226,17 +241,23 @@ class Operations:
 
     def listing(self, all: bool, filters_: tuple[str, ...]) -> tuple[list[View], int]:
         wanted = filters.parse(filters_, filters.CONTAINER_KEYS)
+        wanted = wanted.resolved(lambda reference: self._containers.resolve(reference).created_ns)
         shown = [
             self._views.of(c)
             for c in self._containers.values()
-            if (all or _is_up(c) or any(word.startswith("status=") for word in filters_))
-            and wanted.matches_container(c)
+            if (all or _is_up(c) or wanted.shows_ended) and wanted.matches_container(c)
         ]
         return shown, self._node.events.last_seq + 1
 
     async def inspect(self, id: str) -> View:
         container = await self._containers.find(id)
         return replace(self._views.of(container), health=self._prober.seen(container.id))
+
+    async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
+        container = await self._running(id, Phase.RUNNING)
+        if container.spec.health is None:
+            raise WrongState(f"{container.spec.name} has no health check", id=container.id)
+        return await self._prober.probe_now(container)
 
     async def pids(self, id: str) -> tuple[int, ...]:
         container = await self._containers.find(id)

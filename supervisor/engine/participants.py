@@ -13,6 +13,9 @@ class Participant:
     async def before_find(self, container_id: str) -> None:
         """A container that an earlier daemon left is about to be looked up."""
 
+    async def after_find(self, container_id: str) -> None:
+        """It has been looked up, and callers wait yet. Bounded, and raises nothing."""
+
     def changed(self, container: Container) -> None:
         """A step was stored, and is shown; or a container has been looked up."""
 
@@ -52,6 +55,10 @@ class Participants(Participant):
     async def before_find(self, container_id: str) -> None:
         for part in self._parts:
             await part.before_find(container_id)
+
+    async def after_find(self, container_id: str) -> None:
+        for part in self._parts:
+            await part.after_find(container_id)
 
     def changed(self, container: Container) -> None:
         for part in self._parts:

@@ -2,6 +2,7 @@
 
 from shim.frozen import frozen
 from supervisor.engine.admission import Admission
+from supervisor.engine.changing import Changing
 from supervisor.engine.ending import Ending
 from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
@@ -17,8 +18,8 @@ from supervisor.runtime.managers import ContainerRuntimes
 
 @frozen
 class EngineServices:
-    """One service of each kind. `prober` and `pod_keeper` are participants, to be joined to the node; `prober` and
-    `shutdown` are to be closed."""
+    """One service of each kind. `prober`, `pod_keeper` and `changing` are participants, to be joined to the node;
+    `prober` and `shutdown` are to be closed."""
 
     ending: Ending
     prober: Prober
@@ -27,6 +28,7 @@ class EngineServices:
     execs: ExecOperations
     pod_keeper: PodKeeper
     shutdown: NodeShutdown
+    changing: Changing
 
 
 def services_over(
@@ -48,4 +50,5 @@ def services_over(
         ExecOperations(node.containers, node.store, execs, ledger),
         pod_keeper,
         NodeShutdown(node, ending, pod_keeper.look_at_all),
+        Changing(runs, manager),
     )

@@ -15,8 +15,9 @@ from typing import Any
 
 from shim.frozen import frozen
 from shim.mark import EXITDS_OWN_ID
-from supervisor.model import notices, restart, values
+from supervisor.model import changes, notices, restart, values
 from supervisor.model.errors import WrongState
+from supervisor.model.limits import Change
 from supervisor.model.restart import Backoff
 from supervisor.model.taskfacts import Tombstone
 from supervisor.model.values import (
@@ -181,6 +182,36 @@ class SandboxGone:
     """The sandbox of a member that was to be restarted is gone, so the member has nothing to join."""
 
 
+@frozen
+class Renamed:
+    """A caller gives it another name, which no other container has."""
+
+    name: str
+    by: By
+
+
+@frozen
+class ChangeAsked:
+    """A caller wants other limits or another policy. Stored first: an exitd that is killed amid the work has it done
+    at its next start."""
+
+    change: Change
+
+
+@frozen
+class ChangeMade:
+    """The limits are those of run `run` by now, if there is a run; they are stored for all that follow."""
+
+    change: Change
+    run: int
+    by: By
+
+
+@frozen
+class ChangeGivenUp:
+    """The change was refused, and the run has its old limits."""
+
+
 Happening = (
     Made
     | MakeFailed
@@ -200,6 +231,10 @@ Happening = (
     | RemoveAsked
     | Removed
     | SandboxGone
+    | Renamed
+    | ChangeAsked
+    | ChangeMade
+    | ChangeGivenUp
 )
 
 
@@ -335,10 +370,34 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             # there.
             effects = (CancelTimer(), *((Discard(),) if c.clean else ()))
             return Step(removing, effects=effects, ahead=c.spec.task is not None)
+        case _, Renamed(name) if c.phase is not Phase.REMOVING:
+            renamed = replace(c, spec=replace(c.spec, name=name))
+            return Step(renamed, events=events(renamed, moment, "rename", old_name=c.spec.name))
+        case _, ChangeAsked(change) if c.phase is not Phase.REMOVING:
+            return Step(replace(c, change=change), ahead=True)
+        case _, ChangeMade(change, run) if c.change == change and _is_made_for(c, run):
+            return _changed(c, change, moment)
+        case _, ChangeGivenUp() if c.phase is not Phase.REMOVING:
+            return Step(replace(c, change=None), ahead=True)
         case Phase.REMOVING, Removed():
             logged = events(c, moment, "remove")
             return Step(None, (), logged, (), _retained(c, moment), _tombstones(c, moment))
     raise WrongState(f"{type(happening).__name__} while {c.spec.name} is {c.phase.value}", id=c.id, phase=c.phase.value)
+
+
+def _is_made_for(c: Container, run: int) -> bool:
+    """Return whether limits that were set in this run's cgroup are all that has to be set now."""
+    if c.phase in (Phase.EXITED, Phase.RESTARTING):
+        return True
+    return c.phase in values.LIVE and c.run == run
+
+
+def _changed(c: Container, change: Change, moment: Moment) -> Step:
+    limits = changes.limits_in(change)
+    spec = changes.applied(c.spec, change)
+    after = replace(c, spec=spec, change=None, changed=tuple(dict.fromkeys((*c.changed, *limits))))
+    shown = {name: str(value) for name in (*limits, changes.RESTART) if (value := getattr(change, name)) is not None}
+    return Step(after, events=events(after, moment, "update", **shown))
 
 
 def refuse_damaged(c: Container) -> None:

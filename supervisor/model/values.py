@@ -5,7 +5,7 @@ from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
 from shim.frozen import frozen
-from supervisor.model.limits import ContainerLimits, HostDevice
+from supervisor.model.limits import Change, ContainerLimits, HostDevice
 from supervisor.model.resolver import Resolver
 from supervisor.model.rights import Rights
 from supervisor.model.status import UNKNOWN_NUMBER as UNKNOWN_NUMBER
@@ -505,6 +505,8 @@ class Container:
     delete_key: str = ""
     damaged: str = ""  # why its row could not be read; the other fields are what `salvage` recovered
     start_unseen: bool = False  # its program had not been seen executed when its start counted
+    change: Change | None = None  # an update that is under way: not in `spec`, and perhaps in the cgroup
+    changed: tuple[str, ...] = ()  # limits that updates have set: they hold, cleared or not, whatever a bundle says
 
 
 @frozen

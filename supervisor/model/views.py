@@ -102,3 +102,35 @@ class StoppedForShutdown:
 
     ended: tuple[str, ...]
     left: tuple[str, ...]
+
+
+@frozen
+class NetworkUse:
+    """What the interfaces of a network namespace have moved, without the loopback one."""
+
+    received_bytes: int
+    sent_bytes: int
+
+
+@frozen
+class LiveUsage:
+    """What a container's cgroup has counted by a moment."""
+
+    cpu_ns: int = 0
+    memory_bytes: int = 0
+    memory_limit_bytes: int = 0  # the machine's memory, where there is no lower limit
+    network: NetworkUse | None = None  # None: its network is exitd's own
+    read_bytes: int = 0  # from block devices
+    written_bytes: int = 0
+    pids: int = 0  # processes and threads
+    pids_limit: int = 0  # 0: none
+
+
+@frozen
+class UsageView:
+    """`usage` is None where the container does not run, or could not be measured. `read_boot_ns`: when it was read."""
+
+    id: str
+    name: str
+    usage: LiveUsage | None
+    read_boot_ns: int

@@ -40,6 +40,9 @@ class ContainerRuntimes:
     def cgroup_of(self, container: Container) -> str:
         return self.native.cgroup_of(container)
 
+    async def resources_for(self, container: Container, limits: Collection[str]) -> str:
+        return await self.native.resources_for(container, limits)
+
     def orders(self, key: RunKey) -> Orders:
         return self.foreign.orders(key) if self.foreign.has(key) else Orders()
 

@@ -27,6 +27,7 @@ from supervisor.runtime.oci import (
     cgroups,
     command,
     delegation,
+    liveresources,
     machine,
     namefiles,
     namespaces,
@@ -121,13 +122,13 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
         document = _read(directory)
         # The numbers of devices may be others by now.
         if document is None or container.spec.devices:
-            document = _document(container, merged, root, joins)
+            document = _with_changes(_document(container, merged, root, joins), container)
             _write(directory, document)
         else:
-            if joins or container.spec.mounts:
+            if joins or container.spec.mounts or container.changed:
                 spec.join(document, joins)
                 spec.restrict(document, f"{volumes_of(container, root)}/")
-                _write(directory, document)
+                _write(directory, _with_changes(document, container))
             spec.readable(document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
@@ -378,6 +379,22 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
         tuple(pods.seen_by_runtime(container).items()),
         _files(container, root),
     )
+
+
+def _with_changes(document: spec.Document, container: Container) -> spec.Document:
+    """Return the document with the limits that updates have set: they count more than a bundle's."""
+    leaves = [leaf for name in container.changed for leaf in liveresources.LEAVES.get(name, ())]
+    return spec.limit(document, container.spec, leaves, _host(container)) if leaves else document
+
+
+def resources_of(container: Container, root: str) -> dict[str, object]:
+    """Return linux.resources of its config.json; empty if that has none, or cannot be read."""
+    try:
+        linux = configuration(container, root).get("linux")
+    except (BadRequest, ShimFailed):
+        return {}
+    found = linux.get("resources") if isinstance(linux, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _init(container: Container, root: str) -> tuple[Mount, ...]:

@@ -222,6 +222,23 @@ def limit_cpu(cgroups_path: str, milli: int, root: str = ROOT) -> None:
     _limit(f"{root}/{top}/{inside(cgroups_path)}/cpu.cfs_quota_us", quota, "cpu", root)
 
 
+def lift(cgroups_path: str, controller: str, root: str = ROOT) -> None:
+    """Take away the limit of the cgroup's own: of CPU time for `cpu`, of processes for `pids`. Raises OSError."""
+    tops = paths(cgroups_path, root)
+    top = (
+        tops.get("unified")
+        if mode(root) is Mode.V2
+        else next((path for names, path in tops.items() if controller in names.split(",")), None)
+    )
+    if top is None:
+        return
+    file, text = ("pids.max", "max") if controller == "pids" else ("cpu.cfs_quota_us", "-1")
+    if controller == "cpu" and mode(root) is Mode.V2:
+        file, text = "cpu.max", f"max {CPU_PERIOD_US}"
+    with open(f"{top}/{file}", "w", encoding="ascii") as written:
+        written.write(text)
+
+
 def _limit(file: str, limit: int | str, controller: str, root: str) -> None:
     try:
         os.makedirs(os.path.dirname(file), exist_ok=True)

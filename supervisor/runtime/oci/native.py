@@ -5,6 +5,7 @@ The shim runs create and delete. This module runs start, kill and pause, and rem
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -20,7 +21,18 @@ from supervisor.model.values import ROW_DAMAGED, UNCONFINED, Container, Phase, P
 from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.ownership import Owner
 from supervisor.monitor.witness import Beginning, Watch
-from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime, slices
+from supervisor.runtime.oci import (
+    bundle,
+    cgroups,
+    command,
+    liveresources,
+    namespaces,
+    podlimits,
+    rest,
+    runplan,
+    runtime,
+    slices,
+)
 from supervisor.runtime.oci.runplan import SHIM_SECONDS, Place
 from supervisor.runtime.oci.unfiltered import Unfiltered
 from supervisor.runtime.oci.unmounted import Unmounted
@@ -30,6 +42,7 @@ from supervisor.system import room
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
+CRUN = "crun"
 BUSY_CGROUP_SECONDS = 60  # after its end, a container does not count as clean while its cgroup is busy for so long
 START_GRACE_MS = 1000  # for a start whose exitd is killed: init dies with one that is killed in its last step
 LOST_SECONDS = 5.0  # how long an init whose state directory was lost may take to end
@@ -237,9 +250,33 @@ class NativeContainers:
     async def update_container(self, container: Container, resources: str) -> None:
         """Change its limits. `resources`: JSON of runtime-spec's linux.resources."""
         path = f"{rundir.path_of(self._place.state, container.id, container.run)}/{RESOURCES}"
+        rt, lifted = await self._runtime(container), tuple[str, ...]()
+        if os.path.basename(rt.path).startswith(CRUN):
+            resources, lifted = liveresources.split(resources)
         await asyncio.to_thread(_write, path, resources)
-        rt = await self._runtime(container)
         await self._simple(container, rt.update(runplan.runtime_id(container), path), "update")
+        for controller in lifted:
+            await asyncio.to_thread(_lift, self._cgroup(container), controller)
+
+    async def resources_for(self, container: Container, limits: Collection[str]) -> str:
+        """Return these limits of the container's spec for `update_container`, whichever family it is of. What the spec
+        leaves open and no update has set is as its bundle has it. Raises BadRequest for what cannot be set on this
+        machine, ShimFailed."""
+        try:
+            return await asyncio.to_thread(self._resources_for, container, limits)
+        except OSError as error:
+            raise ShimFailed(f"the machine's cgroups cannot be looked at: {error.strerror}") from error
+
+    def _resources_for(self, container: Container, limits: Collection[str]) -> str:
+        found = liveresources.look(self._cgroup(container))
+        liveresources.refuse_impossible(container.spec, limits, found)
+        own = [name for name in limits if name in container.changed or not container.spec.bundle]
+        document = liveresources.resources(container.spec, own, found)
+        if others := [name for name in limits if name not in own]:
+            of_bundle = bundle.resources_of(container, self._place.root)
+            for section, values in liveresources.resources(container.spec, others, found, of_bundle).items():
+                document[section] = {**document.get(section, {}), **values}
+        return json.dumps(document)
 
     async def _simple(self, container: Container, argv: list[str], verb: str) -> None:
         result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
@@ -595,6 +632,13 @@ def _write(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise ShimFailed(f"{path}: {errnos.said(error)}") from error
+
+
+def _lift(cgroup: str, controller: str) -> None:
+    try:
+        cgroups.lift(cgroup, controller)
+    except OSError as error:
+        raise RuntimeFailed(f"cgroup {cgroup}: its limit of {controller} stays: {errnos.said(error)}") from error
 
 
 def _is_there(path: str) -> bool:

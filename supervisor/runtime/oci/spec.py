@@ -210,6 +210,21 @@ def restrict(document: Document, below: str) -> Document:
     return document
 
 
+def limit(document: Document, spec: Spec, leaves: Iterable[tuple[str, str]], host: Host) -> Document:
+    """Give the document the spec's own values in these places below linux.resources (section and key), and take away
+    what it has there otherwise. Raises BadRequest."""
+    lacking = dict(host.lacking).get("pids", "")
+    made = {**_memory(spec, host), **_cpu(spec, host), **privileges.pids(spec.rights, lacking=lacking)}
+    resources = _section(_section(document, "linux"), "resources")
+    for name, key in leaves:
+        section, own = _section(resources, name), cast(Document, made.get(name, {}))
+        section.pop(key, None)
+        section.update({key: own[key]} if key in own else {})
+        if not section:
+            del resources[name]
+    return document
+
+
 def rootfs_of(document: Document) -> str:
     """Return root.path, where commands and users are looked up."""
     return str(_section(document, "root")["path"])
@@ -416,7 +431,7 @@ def _memory(spec: Spec, host: Host) -> Document:
 
 
 def _cpu(spec: Spec, host: Host) -> Document:
-    limits, shares = spec.limits, _shares(spec)
+    limits, shares = spec.limits, shares_of(spec)
     asked = "cpu_limit_milli" if spec.cpu_limit_milli else "cpu_request_milli" if spec.cpu_request_milli else ""
     asked = asked or ("limits.cpu_shares" if shares else "")
     if asked and (why := dict(host.lacking).get("cpu")):
@@ -431,7 +446,7 @@ def _cpu(spec: Spec, host: Host) -> Document:
     return {"cpu": cpu} if cpu else {}
 
 
-def _shares(spec: Spec) -> int:
+def shares_of(spec: Spec) -> int:
     """Return 0 if none were asked for: 1024 for a whole CPU, as in CRI, unless they were given as such."""
     if spec.limits.cpu_shares or not spec.cpu_request_milli:
         return spec.limits.cpu_shares

@@ -5,7 +5,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from supervisor.model.errors import NoSuchContainer
-from supervisor.model.values import By, Container, Event, Exit, Exited, Oom, Phase, Reason, RunKey, Source, Spec
+from supervisor.model.health import ProbeResult
+from supervisor.model.values import (
+    By,
+    Container,
+    Event,
+    Exit,
+    Exited,
+    HealthStatus,
+    Oom,
+    Phase,
+    Reason,
+    RunKey,
+    Source,
+    Spec,
+)
 from supervisor.model.views import Info, View
 from supervisor.store import events
 from supervisor.streams.logs import WantedLog
@@ -61,19 +75,19 @@ class FakeNode:
         self.containers["c1"] = container
         return container
 
-    async def start(self, id: str, by: By) -> Container:
-        container = await self._change("start", id, by)
+    async def start(self, id: str, by: By, prepare: bool = False) -> Container:
+        container = await self._change("start", id, prepare, by)
         self.containers[id] = replace(container, phase=Phase.RUNNING)
         return self.containers[id]
 
-    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
-        return await self._change("stop", id, timeout_seconds, by)
+    async def stop(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
+        return await self._change("stop", id, timeout_seconds, signal, by)
 
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
         await self._change("kill", id, signal, everyone, by)
 
-    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container:
-        return await self._change("restart", id, timeout_seconds, by)
+    async def restart(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
+        return await self._change("restart", id, timeout_seconds, signal, by)
 
     async def pause(self, id: str, by: By) -> None:
         await self._change("pause", id, by)
@@ -94,6 +108,10 @@ class FakeNode:
     async def inspect(self, id: str) -> View:
         self.note("inspect", id)
         return View(self._find(id), monitored_by="shim")
+
+    async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
+        self.note("run_check", id)
+        return ProbeResult(AT_NS, AT_NS, Exited(3), b"no"), HealthStatus.UNHEALTHY
 
     async def pids(self, id: str) -> tuple[int, ...]:
         self.note("pids", id)

@@ -37,6 +37,7 @@ TRUE = "each end is told once, with its code, and nothing is left"
 TRUE_OR_UNKNOWN = "each end is told once, with its code, or as unknown with the cause; nothing is left"
 WHOLE = "no half of it is listed, nothing is left, what a container stands on is held"
 UNNOTICED = "no call of containerd's clients fails, each event comes once, and the end has its code"
+IN_FORCE = "the name is the old one or the new, and no other's; what is stored of limits is what the kernel has"
 EVERY_BYTE = "no byte of the output is lost or doubled, and no code is lost"
 
 
@@ -167,6 +168,9 @@ MATRIX: dict[str, Row] = {
     ),
     "many containers": Row("test_container_calls.py", ("exitd", "keeper", "shim"), (AT_RANDOM,), TRUE_OR_UNKNOWN),
     "pause and resume": Row("test_pausing.py", ("exitd", "runtime"), ("pause.after", "resume.after"), TRUE),
+    # A container gets other limits; and another name, other limits and a stop.
+    "update": Row("test_changing.py", ("exitd", "runtime", "init"), ("update.before", "update.after"), IN_FORCE),
+    "changes, at calls": Row("test_changing.py", EXITD, CALLS, IN_FORCE, few=6),
     # A run without exitd: its shim and its keeper, at each system call of theirs.
     "run, its shim": Row(MONITORS, ("shim",), CALLS, TRUE),
     "run, its shim stands still": Row(MONITORS, ("shim",), CALLS, TRUE, deed="stopped"),
