@@ -37,6 +37,7 @@ from supervisor.api.doors import (
     VolumeDoors,
     methods_of,
 )
+from supervisor.api.files import FileDoors
 from supervisor.api.health import HealthService
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
@@ -50,6 +51,7 @@ from supervisor.engine.admission import Admission, uses_systemd
 from supervisor.engine.diskusages import DiskUsages
 from supervisor.engine.execlife import Execs
 from supervisor.engine.exits import Exits, SecondWitness
+from supervisor.engine.filedesk import FileDesk
 from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.imagedesk import ImageDesk, pause_directory, pause_root
 from supervisor.engine.node import Node
@@ -310,7 +312,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         task_execs = TaskExecs(node, services.execs, execs, asides)
         relays = adapter.Relays(node.spawn, settings.state, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
-        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk)
+        file_desk = FileDesk(node.containers, settings.root, settings.now)
+        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk, file_desk)
         tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
@@ -338,6 +341,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             PodDoors(services.pods),
             ImageDoors(desk),
             VolumeDoors(volume_desk),
+            FileDoors(file_desk),
             UsageDoors(DiskUsages(node.containers, desk, settings.root)),
             StreamDoors(streams),
             WatchDoors(watches),

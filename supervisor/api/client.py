@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import Answer, AnswerSource, AnswerStream, Waiting
 from supervisor.api.attachment import Attachment, Line
+from supervisor.api.copying import CopyLine, copied
 from supervisor.api.failures import REASONS as REASONS  # whoever has a client gets its errors here, too
 from supervisor.api.failures import Unreachable as Unreachable
 from supervisor.model import errors
@@ -55,6 +56,9 @@ class Transport(Protocol):
 
     def attach(self, start: pb.AttachStart) -> Line:
         """Begin an Attach."""
+
+    def copy_to(self, start: pb.CopyToStart) -> CopyLine:
+        """Begin a CopyTo."""
 
     def close(self) -> None: ...
 
@@ -280,6 +284,33 @@ class Client:
             size=pb.Winsize(rows=size[0], cols=size[1]) if size else None,
         )
         return Attachment(self._transport.attach(start))
+
+    def stat_path(self, container_id: str, path: str, *, follow: bool = False) -> pb.PathStat:
+        """Raises NoSuchPath."""
+        request = pb.StatPathRequest(id=container_id, path=path, follow=follow)
+        reply: pb.StatPathReply = self._call("StatPath", request, WORK_SECONDS)
+        return reply.stat
+
+    def copy_from(self, container_id: str, path: str, *, follow: bool = False, name: str = "") -> Iterator[bytes]:
+        """Yield the parts of a tar."""
+        request = pb.CopyFromRequest(id=container_id, path=path, follow=follow, name=name)
+        return (reply.data for reply in self._stream("CopyFrom", request, None))
+
+    def export(self, container_id: str) -> Iterator[bytes]:
+        """Yield the parts of a tar of the root file system."""
+        return (reply.data for reply in self._stream("Export", pb.ExportRequest(id=container_id), None))
+
+    def changes(self, container_id: str) -> Iterator[pb.Change]:
+        """Yield what the container has added, changed and deleted."""
+        replies = self._stream("Changes", pb.ChangesRequest(id=container_id), None)
+        return (change for reply in replies for change in reply.changes)
+
+    def copy_to(
+        self, container_id: str, directory: str, parts: Iterable[bytes], *, keep_owner: bool = False
+    ) -> pb.CopyDone:
+        """Put a tar into a directory of the container."""
+        start = pb.CopyToStart(id=container_id, directory=directory, keep_owner=keep_owner)
+        return copied(self._transport.copy_to(start), parts)
 
     def resize(self, container_id: str, rows: int, cols: int, *, exec_id: str = "") -> None:
         """Set the size of the terminal. Raises WrongState when there is none."""

@@ -5,7 +5,7 @@ Loaded when a verb was typed that is not exitctl's own, and for docs/cli.md.
 
 _CONTAINERS = (
     *("attach", "create", "exec", "inspect", "kill", "logs", "pause", "ps", "restart", "rm", "run"),
-    *("start", "stop", "top", "unpause", "wait"),
+    *("cp", "diff", "export", "start", "stop", "top", "unpause", "wait"),
 )
 SAME = {
     "images": "image ls",
@@ -49,9 +49,6 @@ _HISTORY = "exitd keeps no history of an image; skopeo inspect --config docker:/
 _PRUNE = "remove what has ended: exitctl rm $(exitctl ps -aq --filter status=exited); images: exitctl image rm"
 _CHECKPOINT = "exitd makes no checkpoints; stop the container and start it again: exitctl restart ID"
 _COMMIT = "exitd makes no images of containers; exitctl image import makes one of the tar of a root file system"
-_COPY = "through an exec, exitctl exec ID cat FILE >FILE, or by a directory of both: exitctl run -v DIR:DST"
-_EXPORT = "exitctl exec ID tar -c / >FILE, which exitctl image import can read"
-_DIFF = "exitd lists no changes; they lie in the container's layer, below the root that exitctl info shows"
 _PORT = "exitd publishes no ports; with --network host they are the host's: ss -ltnp"
 _RENAME = "a container keeps its name; make another with exitctl run --name NAME"
 _UPDATE = "limits and policies are set when the container is made; make another with exitctl run"
@@ -85,9 +82,6 @@ REFUSED = {
     "compose": "write the containers as a Pod of Kubernetes: exitctl play FILE",
     "config": _SWARM,
     "context": "name another daemon by its socket: exitctl --address SOCKET",
-    "cp": _COPY,
-    "diff": _DIFF,
-    "export": _EXPORT,
     "farm": _BUILD,
     "generate": f"{_UNIT}; for Kubernetes, write a manifest of a Pod: exitctl play FILE",
     "healthcheck": "exitd runs the checks by itself; their results: exitctl inspect -f '{{json .State.Health}}' ID",
@@ -124,10 +118,7 @@ REFUSED = {
     "container cleanup": "exitd cleans up after each end by itself",
     "container clone": "exitctl inspect ID shows what it was made of; make another with exitctl run",
     "container commit": _COMMIT,
-    "container cp": _COPY,
-    "container diff": _DIFF,
     "container exists": _EXISTS,
-    "container export": _EXPORT,
     "container init": "exitctl start prepares and starts in one; exitctl create makes a container that has not run",
     "container mount": _MOUNT,
     "container port": _PORT,

@@ -1,6 +1,10 @@
 """Pods and images that keep their word in memory, beside the fake node: they note and fail as it does."""
 
+from collections.abc import AsyncIterator, Callable
+
+from supervisor.images.extract import ExtractedCounts
 from supervisor.images.facts import Image, RemovedImage
+from supervisor.model.files import FileChange, PathStat
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.views import ContainerUsage, DiskUsage, Occupied, PodView, View
@@ -82,6 +86,39 @@ class FakeVolumes:
 
     async def remove_volume(self, name: str) -> None:
         self._note("remove_volume", name)
+
+
+class FakeFiles:
+    """Its container has one file, and takes what it gets."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._note = node.note
+        self.got: list[bytes] = []
+
+    async def stat_path(self, id: str, path: str, follow: bool) -> PathStat:
+        self._note("stat_path", id, path, follow)
+        return PathStat("file", 0o100644, 3, AT_NS)
+
+    async def copy_from(self, id: str, path: str, follow: bool, name: str) -> AsyncIterator[bytes]:
+        self._note("copy_from", id, path, follow, name)
+        for part in (b"a", b"b"):
+            yield part
+
+    async def copy_to(
+        self, id: str, directory: str, keep_owner: bool, begun: Callable[[], None], parts: AsyncIterator[bytes]
+    ) -> ExtractedCounts:
+        self._note("copy_to", id, directory, keep_owner)
+        begun()
+        self.got = [part async for part in parts]
+        return ExtractedCounts(len(self.got))
+
+    async def export(self, id: str) -> AsyncIterator[bytes]:
+        self._note("export", id)
+        yield b"tar"
+
+    async def changes(self, id: str) -> AsyncIterator[FileChange]:
+        self._note("changes", id)
+        yield FileChange("added", "/file")
 
 
 class FakeUsage:

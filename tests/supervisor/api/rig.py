@@ -27,6 +27,7 @@ from supervisor.api.doors import (
     VolumeDoors,
     methods_of,
 )
+from supervisor.api.files import FileDoors
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
@@ -34,7 +35,7 @@ from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_shutdown import FakeShutdown
-from tests.supervisor.api.fake_stores import FakeImages, FakePods, FakeUsage, FakeVolumes
+from tests.supervisor.api.fake_stores import FakeFiles, FakeImages, FakePods, FakeUsage, FakeVolumes
 from tests.supervisor.api.fake_streams import FakeStreams
 from tests.supervisor.api.fake_watches import FakeWatches
 
@@ -64,6 +65,7 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
         PodDoors(pods),
         ImageDoors(FakeImages(node)),
         VolumeDoors(FakeVolumes(node)),
+        FileDoors(FakeFiles(node)),
         UsageDoors(FakeUsage(node)),
         StreamDoors(streams),
         WatchDoors(FakeWatches(node)),
