@@ -191,6 +191,32 @@ class Client:
         reply: pb.RemoveImageReply = self._call("RemoveImage", pb.RemoveImageRequest(word=word), WORK_SECONDS)
         return reply
 
+    def inspect_image(self, word: str) -> pb.InspectImageReply:
+        reply: pb.InspectImageReply = self._call("InspectImage", pb.InspectImageRequest(word=word), CALL_SECONDS)
+        return reply
+
+    def tag_image(self, word: str, name: str) -> pb.Image:
+        reply: pb.TagImageReply = self._call("TagImage", pb.TagImageRequest(word=word, name=name), WORK_SECONDS)
+        return reply.image
+
+    def untag_image(self, word: str, names: Iterable[str] = ()) -> tuple[str, ...]:
+        request = pb.UntagImageRequest(word=word, names=names)
+        reply: pb.UntagImageReply = self._call("UntagImage", request, WORK_SECONDS)
+        return tuple(reply.names)
+
+    def save_images(self, words: Iterable[str]) -> Iterator[bytes]:
+        """Yield the parts of one archive."""
+        return (reply.data for reply in self._stream("SaveImages", pb.SaveImagesRequest(words=words), None))
+
+    def prune_images(self, ids: Iterable[str], *, all_of_them: bool) -> pb.PruneImagesReply:
+        request = pb.PruneImagesRequest(ids=ids, all=all_of_them)
+        reply: pb.PruneImagesReply = self._call("PruneImages", request, WORK_SECONDS)
+        return reply
+
+    def commit(self, request: pb.CommitRequest) -> pb.Image:
+        reply: pb.CommitReply = self._call("Commit", request, IMAGE_SECONDS)
+        return reply.image
+
     def pids(self, container: str) -> tuple[int, ...]:
         """Return the pids of all its processes; none when it does not run."""
         reply: pb.PidsReply = self._call("Pids", pb.PidsRequest(id=container), CALL_SECONDS)

@@ -7,10 +7,12 @@ from contextlib import aclosing
 from typing import Protocol, TypeVar, cast
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import requests
+from supervisor.api import replies, requests
 from supervisor.api.streams import START_SECONDS
 from supervisor.api.values import timestamp
 from supervisor.images.extract import ExtractedCounts
+from supervisor.images.facts import Image
+from supervisor.images.instructions import CommitWords
 from supervisor.model.errors import BadRequest, TimedOut
 from supervisor.model.files import FileChange, PathStat
 from supervisor.model.values import By
@@ -35,6 +37,7 @@ class FileCalls(Protocol):
     ) -> ExtractedCounts:
         """Put a tar into the directory; `begun` is called when it is there."""
 
+    async def commit(self, id: str, words: CommitWords, name: str, pause: bool, by: By) -> Image: ...
     def export(self, id: str) -> AsyncIterator[bytes]:
         """Yield a tar of the root file system, as `copy_from` does."""
 
@@ -100,6 +103,13 @@ class FileDoors:
         async with aclosing(archive(self._files.export(requests.id_of(request.id)))) as replies:
             async for reply in replies:
                 yield reply
+
+    async def Commit(self, request: pb.CommitRequest, by: By) -> pb.CommitReply:
+        requests.refuse_nul(request)
+        words = CommitWords(tuple(request.changes), request.message, request.author)
+        id = requests.id_of(request.id)
+        made = await self._files.commit(id, words, request.name, not request.no_pause, by)
+        return pb.CommitReply(image=replies.image_message(made))
 
     async def Changes(self, request: pb.ChangesRequest, by: By) -> AsyncGenerator[pb.ChangesReply, None]:
         check_room()

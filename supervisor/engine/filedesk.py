@@ -11,26 +11,37 @@ import stat
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from supervisor.config.settings import Config
-from supervisor.engine.containers import Containers, is_over
+import structlog
+
+from supervisor.engine.containers import is_over
 from supervisor.engine.ending import made
+from supervisor.engine.imagedesk import ImageDesk
+from supervisor.engine.node import GONE_SECONDS, Node
+from supervisor.engine.operations import Operations, Settings
 from supervisor.engine.participants import Participant
-from supervisor.images.changes import changes
+from supervisor.images import instructions
+from supervisor.images.changes import changes, layer_tar
 from supervisor.images.extract import ChunkSource, ExtractedCounts, Keeping, extract
+from supervisor.images.facts import Image
+from supervisor.images.instructions import CommitWords
 from supervisor.images.pack import Cross, Found, entry_of, pack
 from supervisor.images.tar import TarEntry, TarReader
 from supervisor.model import lifecycle
-from supervisor.model.errors import ExitdError, TimedOut, WrongState
+from supervisor.model.errors import ExitdError, NoSuchContainer, ShimFailed, TimedOut, WrongState
 from supervisor.model.files import FileChange, PathStat
-from supervisor.model.values import LIVE, Container, Phase, RunKey
+from supervisor.model.values import LIVE, By, Container, Phase, RunKey
 from supervisor.monitor import epoll
 from supervisor.runtime.oci import bundle, namefiles, rootfs, view
 from supervisor.runtime.oci.view import View
 from supervisor.system.aside import Aside
+from supervisor.system.background import insist
 from supervisor.system.conduit import Inflow, Outflow, StreamOver
+
+log = structlog.get_logger(__name__)
 
 MOST_AT_ONCE = 16
 WORK_SECONDS = 86_400.0  # its clients' and file systems' stalls end a work long before
@@ -38,6 +49,8 @@ LOOK_SECONDS = 30.0
 END_SECONDS = 10.0  # from the end of an init that is known to be over until it is stored
 # What a runtime makes in the root to mount on; nothing of it is the container's.
 MADE_PLACES = frozenset({*namefiles.PLACES.values(), "/dev", "/proc", "/sys", "/dev/pts", "/dev/shm", "/dev/mqueue"})
+FROZEN = "frozen-for-commit"  # a file in the container's directory
+THAW = By(policy="commit")
 RESTS = frozenset({Phase.EXITED, Phase.RESTARTING})
 
 T = TypeVar("T")
@@ -47,9 +60,9 @@ Opened = Callable[[], AbstractContextManager[View]]
 class FileDesk(Participant):
     """Implements `supervisor.api.files.FileCalls`."""
 
-    def __init__(self, containers: Containers, root: str, now: Callable[[], Config]) -> None:
-        """`root`: exitd's directory of what outlives a boot."""
-        self._containers, self._root, self._now = containers, root, now
+    def __init__(self, node: Node, operations: Operations, images: ImageDesk, settings: Settings) -> None:
+        self._node, self._operations, self._images = node, operations, images
+        self._containers, self._root, self._now = node.containers, settings.root, settings.now
         self._works = Aside(MOST_AT_ONCE, WORK_SECONDS)
         self._looks = Aside(MOST_AT_ONCE, LOOK_SECONDS)
         self._users: Counter[str] = Counter()  # works under way, by container
@@ -162,6 +175,75 @@ class FileDesk(Participant):
                 for line in whole:
                     kind, _, path = os.fsdecode(line).partition(" ")
                     yield FileChange(kind, path)
+
+    async def commit(self, id: str, words: CommitWords, name: str, pause: bool, by: By) -> Image:
+        """Make an image of the container's image and its layer, which is read while the container is frozen. Thawed
+        again whatever happens: see `thaw_left`. Raises WrongState for one that stands on no image of the store."""
+        instructions.check(words.changes)
+        use = await self._use(id)
+        try:
+            return await self._commit(use.container, words, name, by, pause=pause)
+        finally:
+            use.end()
+
+    async def _commit(self, container: Container, words: CommitWords, name: str, by: By, *, pause: bool) -> Image:
+        spec = container.spec
+        if not spec.image_id:
+            way = f"exitctl export {spec.name} | exitctl image import - NAME"
+            raise WrongState(f"{spec.name} stands on no image of exitd's store; {way} makes one", id=container.id)
+        opened, upper = await self._root_way(container), self._upper(container)
+        loop, read = asyncio.get_running_loop(), asyncio.Event()
+
+        def parts() -> Iterator[bytes]:
+            with opened(), _opened_directory(upper) as upper_fd:
+                yield from layer_tar(upper_fd, spec.layers, MADE_PLACES)
+
+        def all_read() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
+                loop.call_soon_threadsafe(read.set)
+
+        def document(base: bytes, diff_id: str) -> bytes:
+            return instructions.document(base, spec, words, diff_id, _utc_text(self._node.clock.now_ns()))
+
+        async with self._frozen(container, by) if pause else contextlib.nullcontext():
+            work = asyncio.ensure_future(self._images.commit(parts, spec.image_id, document, name, all_read))
+            waiting = asyncio.ensure_future(read.wait())
+            try:
+                await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+        return await work
+
+    @contextlib.asynccontextmanager
+    async def _frozen(self, container: Container, by: By) -> AsyncIterator[None]:
+        """Freeze a container that runs, for the length of the block. A mark says so on the disk, for the next exitd."""
+        if self._containers.known(container.id).phase is not Phase.RUNNING:
+            yield
+            return
+        _mark(self._marks_of(container.id))
+        try:
+            await self._operations.pause(container.id, by)
+            yield
+        finally:
+            self._node.spawn(insist(lambda: self._thaw(container.id, by), "thaw after a commit", container.id))
+            await self._containers.until(container.id, _is_thawed, GONE_SECONDS, "its thaw")
+
+    async def _thaw(self, container_id: str, by: By) -> None:
+        """Thaw what a commit has frozen, and take its mark away. Repeatable."""
+        with contextlib.suppress(WrongState, NoSuchContainer):  # it has ended, or another has thawed it
+            if (await self._containers.find(container_id)).phase is Phase.PAUSED:
+                await self._operations.resume(container_id, by)
+        _unmark(self._marks_of(container_id))
+
+    async def thaw_left(self) -> None:
+        """After a start: thaw what an earlier daemon has frozen for a commit, and been killed."""
+        ids = tuple(container.id for container in self._containers.values())
+        for id in await asyncio.to_thread(lambda: [each for each in ids if os.path.lexists(self._marks_of(each))]):
+            log.warning("to be thawed after a commit that was broken off", container=id)
+            await insist(partial(self._thaw, id, THAW), "thaw after a commit", id)
+
+    def _marks_of(self, container_id: str) -> str:
+        return f"{bundle.directory_of(self._root, container_id)}/{FROZEN}"
 
     # -- how
 
@@ -314,6 +396,28 @@ def _put(inflow: Inflow, into_fd: int, keeping: Keeping, cross: Cross) -> Extrac
     for _ in parts:  # what follows the end of a tar is padding
         pass
     return made
+
+
+def _utc_text(time_ns: int) -> str:
+    """As RFC 3339 has it."""
+    seconds, ns = divmod(time_ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"
+
+
+def _mark(path: str) -> None:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise ShimFailed(f"{path}: {error.strerror}") from error
+
+
+def _unmark(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _is_thawed(container: Container | None) -> bool:
+    return container is None or container.phase is not Phase.PAUSED
 
 
 @contextlib.contextmanager

@@ -85,6 +85,8 @@ def _one(levels: list[_Level], level: _Level, name: str, places: Collection[str]
         _refuse_elsewhere(fd, status, path)
         if not there and path in places and _is_empty(fd, status):
             return
+        if there and below and _holds_places_alone(fd, status, path, below, places):
+            return
         yield FileChange(CHANGED if there else ADDED, path)
         if not stat.S_ISDIR(status.st_mode):
             return
@@ -95,6 +97,26 @@ def _one(levels: list[_Level], level: _Level, name: str, places: Collection[str]
             yield from (FileChange(DELETED, f"{path}/{each}") for each in _hidden(below, names))
             below = ()
         levels.append(_Level(os.open(".", DIRECTORY, dir_fd=fd), path, names, below))
+    finally:
+        os.close(fd)
+
+
+def _holds_places_alone(
+    fd: int, status: os.stat_result, path: str, below: Sequence[str], places: Collection[str]
+) -> bool:
+    """Return whether a directory of the image's was changed by nothing but the places that were made in it."""
+    if not stat.S_ISDIR(status.st_mode) or not any(place.startswith(f"{path}/") for place in places):
+        return False
+    before = os.lstat(below[0])
+    if (status.st_mode, status.st_uid, status.st_gid) != (before.st_mode, before.st_uid, before.st_gid):
+        return False
+    return all(f"{path}/{name}" in places and _is_empty_in(fd, name) for name in _names(fd))
+
+
+def _is_empty_in(at_fd: int, name: str) -> bool:
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at_fd)
+    try:
+        return _is_empty(fd, os.fstat(fd))
     finally:
         os.close(fd)
 

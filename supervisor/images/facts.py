@@ -77,6 +77,14 @@ class RemovedImage:
 
 
 @frozen
+class PrunedImages:
+    """What a pruning has removed, and the bytes of the layers that went with it."""
+
+    removed: RemovedImage
+    reclaimed_bytes: int
+
+
+@frozen
 class ImageLimits:
     """How much one load may unpack, all its layers together."""
 

@@ -1,9 +1,11 @@
 """Pods and images that keep their word in memory, beside the fake node: they note and fail as it does."""
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 from supervisor.images.extract import ExtractedCounts
-from supervisor.images.facts import Image, RemovedImage
+from supervisor.images.facts import Image, Layer, PrunedImages, RemovedImage
+from supervisor.images.instructions import CommitWords
 from supervisor.model.files import FileChange, PathStat
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
@@ -71,6 +73,26 @@ class FakeImages:
         self._note("remove_image", word)
         return RemovedImage((IMAGE.names[0],), (IMAGE.id,))
 
+    async def inspect_image(self, word: str) -> tuple[Image, tuple[str, ...], bytes]:
+        self._note("inspect_image", word)
+        return replace(IMAGE, layers=(Layer("sha256:3", 5),)), ("c1",), b"{}"
+
+    async def tag_image(self, word: str, name: str) -> Image:
+        self._note("tag_image", word, name)
+        return IMAGE
+
+    async def untag_image(self, word: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        self._note("untag_image", word, names)
+        return names
+
+    async def prune_images(self, ids: tuple[str, ...], all: bool) -> PrunedImages:
+        self._note("prune_images", ids, all)
+        return PrunedImages(RemovedImage((), ids), 7)
+
+    async def save_images(self, words: tuple[str, ...]) -> AsyncIterator[bytes]:
+        self._note("save_images", words)
+        yield b"tar"
+
 
 class FakeVolumes:
     def __init__(self, node: FakeNode) -> None:
@@ -115,6 +137,10 @@ class FakeFiles:
     async def export(self, id: str) -> AsyncIterator[bytes]:
         self._note("export", id)
         yield b"tar"
+
+    async def commit(self, id: str, words: CommitWords, name: str, pause: bool, by: By) -> Image:
+        self._note("commit", id, words, name, pause, by)
+        return IMAGE
 
     async def changes(self, id: str) -> AsyncIterator[FileChange]:
         self._note("changes", id)

@@ -40,7 +40,7 @@ def put(data: bytes, into: pathlib.Path, keeping: Keeping = OWNED, most: int = 1
 
 def facts(root: pathlib.Path) -> dict[str, tuple[object, ...]]:
     """Everything that a copy keeps, by path."""
-    found = {}
+    found: dict[str, tuple[object, ...]] = {}
     for path in sorted([root, *root.rglob("*")]):
         s = path.lstat()
         content = path.read_bytes() if stat.S_ISREG(s.st_mode) else b""
