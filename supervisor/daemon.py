@@ -61,6 +61,7 @@ from supervisor.engine.runs import Runs
 from supervisor.engine.services import services_over
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.engine.volumedesk import VolumeDesk
+from supervisor.engine.volumefill import VolumeFill
 from supervisor.external.containerdtasks import ContainerdTasks
 from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
@@ -272,7 +273,9 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             on_lost=lambda: watching.keeper_lost(),
         )
         stack.callback(keeper.close)
-        place = Place(settings.root, settings.state, lambda: settings.now().limits)
+        fill = VolumeFill()
+        stack.callback(fill.close)
+        place = Place(settings.root, settings.state, lambda: settings.now().limits, fill=fill)
         watching = Watching(monitor, keeper, inotify, zombie=zombie.works, kernel=kernel)
         stack.callback(watching.close)
         pumps = Pumps(settings.state, monitor, keeper)
@@ -313,7 +316,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         relays = adapter.Relays(node.spawn, settings.state, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
         file_desk = FileDesk(node, services.containers, desk, settings)
-        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk, file_desk)
+        volume_desk = VolumeDesk(settings.root, node.containers)
+        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk, volume_desk, file_desk)
         tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
@@ -323,7 +327,6 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             {c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id},
             undecided={c.id for c in node.containers.values() if c.damaged and not c.spec.image_id},
         )
-        volume_desk = VolumeDesk(settings.root, node.containers)
         node.spawn(volume_desk.sweep())
         node.spawn(file_desk.thaw_left())
         reloads = Reloads(configuration, inotify)

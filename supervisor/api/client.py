@@ -132,8 +132,8 @@ class Client:
     def resume(self, container_id: str) -> None:
         self._call("Resume", pb.ResumeRequest(id=container_id), WORK_SECONDS)
 
-    def remove(self, container_id: str, *, force: bool) -> None:
-        self._call("Remove", pb.RemoveRequest(id=container_id, force=force), WORK_SECONDS)
+    def remove(self, container_id: str, *, force: bool, volumes: bool = False) -> None:
+        self._call("Remove", pb.RemoveRequest(id=container_id, force=force, volumes=volumes), WORK_SECONDS)
 
     def list(self, *, all_of_them: bool, filters: tuple[str, ...] = ()) -> tuple[pb.Container, ...]:
         reply: pb.ListReply = self._call("List", pb.ListRequest(all=all_of_them, filters=filters), CALL_SECONDS)

@@ -40,7 +40,7 @@ class NodeCalls(Protocol):
     async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container: ...
     async def pause(self, id: str, by: By) -> None: ...
     async def resume(self, id: str, by: By) -> None: ...
-    async def remove(self, id: str, force: bool, by: By) -> None: ...
+    async def remove(self, id: str, force: bool, by: By, *, volumes: bool = False) -> None: ...
     async def remove_named(self, name: str, namespace: str, by: By) -> None:
         """Remove exitd's own container of this name, running or not. It is no error if there is none."""
 
@@ -183,7 +183,7 @@ class ContainerDoors:
         return pb.ResumeReply()
 
     async def Remove(self, request: pb.RemoveRequest, by: By) -> pb.RemoveReply:
-        await self._node.remove(requests.id_of(request.id), request.force, by)
+        await self._node.remove(requests.id_of(request.id), request.force, by, volumes=request.volumes)
         return pb.RemoveReply()
 
     async def List(self, request: pb.ListRequest, by: By) -> pb.ListReply:

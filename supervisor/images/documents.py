@@ -6,6 +6,7 @@ Image Specification v1.2 ("Combined Image JSON + Filesystem Changeset Format").
 
 import json
 import platform
+import posixpath
 from collections.abc import Iterator, Sequence
 
 from shim.frozen import frozen
@@ -15,6 +16,7 @@ from supervisor.model.errors import BadImage
 from supervisor.model.values import HealthSpec
 
 MOST_ITEMS = 10_000
+MOST_VOLUMES = 100
 MOST_LAYERS = 500  # the limit of overlay
 REF_NAME = "org.opencontainers.image.ref.name"
 FULL_NAME = "io.containerd.image.name"
@@ -322,7 +324,21 @@ def _process(node: DocumentNode) -> ImageDefaults:
         node.get("StopSignal").text(""),
         _labels(node.get("Labels")),
         _check(node.get("Healthcheck")),
+        _volumes(node.get("Volumes")),
     )
+
+
+def _volumes(node: DocumentNode) -> tuple[str, ...]:
+    """The keys of an object whose values mean nothing."""
+    if node.value is None:
+        return ()
+    if not isinstance(node.value, dict):
+        raise node.wrong("must be an object")
+    if len(node.value) > MOST_VOLUMES:
+        raise node.wrong(f"has {len(node.value)} items, more than {MOST_VOLUMES}")
+    found = (DocumentNode(key, node.document, f"{node.path}: a key").text() for key in sorted(node.value))
+    places = {"/" + posixpath.normpath(f"/{text}").lstrip("/") for text in found}
+    return tuple(sorted(places - {"/"}))
 
 
 def _words(node: DocumentNode) -> tuple[str, ...]:

@@ -342,6 +342,8 @@ class Mount:
     mode: int | None = None  # of a tmpfs's root
     options: tuple[str, ...] = ()  # of mount(8), beside ro and rw
     volume: str = ""  # instead of a source: the name of a volume
+    anonymous: bool = False  # that volume was made for this container; its name is settled at the admission
+    no_copy: bool = False  # that volume gets nothing of the image's
 
 
 class OnPauseExit(StrEnum):
@@ -505,6 +507,7 @@ class Container:
     delete_key: str = ""
     damaged: str = ""  # why its row could not be read; the other fields are what `salvage` recovered
     start_unseen: bool = False  # its program had not been seen executed when its start counted
+    drops_volumes: bool = False  # it is removed together with its anonymous volumes
 
 
 @frozen
