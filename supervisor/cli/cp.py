@@ -44,7 +44,7 @@ def cp(ctx: click.Context, source: str, destination: str, archive: bool, follow_
     \b
     exitctl cp web:/etc/nginx/nginx.conf .
     exitctl cp ./conf.d/. web:/etc/nginx/conf.d
-    exitctl cp web:/var/log - | tar -t
+    exitctl cp web:/var/log - >log.tar
     """
     client, manner = connect(ctx), CopyManner(archive, follow_link)
     from_container, from_path = copyrules.split(source)

@@ -1,5 +1,5 @@
-"""exitd is killed in the middle of a commit and of a volume's first fill: no half image is listed, nothing stays frozen,
-and no container sees half a volume."""
+"""exitd is killed in the middle of a commit and of a volume's first fill: no half image is listed, nothing stays
+frozen, and no container sees half a volume."""
 
 import contextlib
 import os
