@@ -39,6 +39,7 @@ from supervisor.api.doors import (
     VolumeDoors,
     methods_of,
 )
+from supervisor.api.files import FileDoors
 from supervisor.api.health import HealthService
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
@@ -52,6 +53,7 @@ from supervisor.engine.admission import Admission, uses_systemd
 from supervisor.engine.diskusages import DiskUsages
 from supervisor.engine.execlife import Execs
 from supervisor.engine.exits import Exits, SecondWitness
+from supervisor.engine.filedesk import FileDesk
 from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.imagedesk import ImageDesk, pause_directory, pause_root
 from supervisor.engine.node import Node
@@ -62,6 +64,7 @@ from supervisor.engine.services import services_over
 from supervisor.engine.statsdesk import StatsDesk
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.engine.volumedesk import VolumeDesk
+from supervisor.engine.volumefill import VolumeFill
 from supervisor.external.containerdtasks import ContainerdTasks
 from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
@@ -273,7 +276,9 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             on_lost=lambda: watching.keeper_lost(),
         )
         stack.callback(keeper.close)
-        place = Place(settings.root, settings.state, lambda: settings.now().limits)
+        fill = VolumeFill()
+        stack.callback(fill.close)
+        place = Place(settings.root, settings.state, lambda: settings.now().limits, fill=fill)
         watching = Watching(monitor, keeper, inotify, zombie=zombie.works, kernel=kernel)
         stack.callback(watching.close)
         pumps = Pumps(settings.state, monitor, keeper)
@@ -313,7 +318,11 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         task_execs = TaskExecs(node, services.execs, execs, asides)
         relays = adapter.Relays(node.spawn, settings.state, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
-        node.join(tasks, runs, execs, services.pod_keeper, services.prober, services.changing, desk)
+        file_desk = FileDesk(node, services.containers, desk, settings)
+        volume_desk = VolumeDesk(settings.root, node.containers)
+        node.join(
+            *(tasks, runs, execs, services.pod_keeper, services.prober, services.changing, desk, volume_desk, file_desk)
+        )
         tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
@@ -323,8 +332,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             {c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id},
             undecided={c.id for c in node.containers.values() if c.damaged and not c.spec.image_id},
         )
-        volume_desk = VolumeDesk(settings.root, node.containers)
         node.spawn(volume_desk.sweep())
+        node.spawn(file_desk.thaw_left())
         reloads = Reloads(configuration, inotify)
         streams = StreamDesk(node, settings.state, services.execs.target, manager.orders)
         observer, watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
@@ -343,6 +352,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             ImageDoors(desk),
             VolumeDoors(volume_desk),
             StatsDoors(StatsDesk(node.containers, manager, clock, liveusage.measure)),
+            FileDoors(file_desk),
             UsageDoors(DiskUsages(node.containers, desk, settings.root)),
             StreamDoors(streams),
             WatchDoors(watches),

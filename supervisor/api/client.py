@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import Answer, AnswerSource, AnswerStream, Waiting
 from supervisor.api.attachment import Attachment, Line
+from supervisor.api.copying import CopyLine, copied
 from supervisor.api.failures import REASONS as REASONS  # whoever has a client gets its errors here, too
 from supervisor.api.failures import Unreachable as Unreachable
 from supervisor.model import errors
@@ -55,6 +56,9 @@ class Transport(Protocol):
 
     def attach(self, start: pb.AttachStart) -> Line:
         """Begin an Attach."""
+
+    def copy_to(self, start: pb.CopyToStart) -> CopyLine:
+        """Begin a CopyTo."""
 
     def close(self) -> None: ...
 
@@ -138,8 +142,8 @@ class Client:
     def resume(self, container_id: str) -> None:
         self._call("Resume", pb.ResumeRequest(id=container_id), WORK_SECONDS)
 
-    def remove(self, container_id: str, *, force: bool) -> None:
-        self._call("Remove", pb.RemoveRequest(id=container_id, force=force), WORK_SECONDS)
+    def remove(self, container_id: str, *, force: bool, volumes: bool = False) -> None:
+        self._call("Remove", pb.RemoveRequest(id=container_id, force=force, volumes=volumes), WORK_SECONDS)
 
     def list(self, *, all_of_them: bool, filters: tuple[str, ...] = ()) -> tuple[pb.Container, ...]:
         reply: pb.ListReply = self._call("List", pb.ListRequest(all=all_of_them, filters=filters), CALL_SECONDS)
@@ -196,6 +200,32 @@ class Client:
     def remove_image(self, word: str) -> pb.RemoveImageReply:
         reply: pb.RemoveImageReply = self._call("RemoveImage", pb.RemoveImageRequest(word=word), WORK_SECONDS)
         return reply
+
+    def inspect_image(self, word: str) -> pb.InspectImageReply:
+        reply: pb.InspectImageReply = self._call("InspectImage", pb.InspectImageRequest(word=word), CALL_SECONDS)
+        return reply
+
+    def tag_image(self, word: str, name: str) -> pb.Image:
+        reply: pb.TagImageReply = self._call("TagImage", pb.TagImageRequest(word=word, name=name), WORK_SECONDS)
+        return reply.image
+
+    def untag_image(self, word: str, names: Iterable[str] = ()) -> tuple[str, ...]:
+        request = pb.UntagImageRequest(word=word, names=names)
+        reply: pb.UntagImageReply = self._call("UntagImage", request, WORK_SECONDS)
+        return tuple(reply.names)
+
+    def save_images(self, words: Iterable[str]) -> Iterator[bytes]:
+        """Yield the parts of one archive."""
+        return (reply.data for reply in self._stream("SaveImages", pb.SaveImagesRequest(words=words), None))
+
+    def prune_images(self, ids: Iterable[str], *, all_of_them: bool) -> pb.PruneImagesReply:
+        request = pb.PruneImagesRequest(ids=ids, all=all_of_them)
+        reply: pb.PruneImagesReply = self._call("PruneImages", request, WORK_SECONDS)
+        return reply
+
+    def commit(self, request: pb.CommitRequest) -> pb.Image:
+        reply: pb.CommitReply = self._call("Commit", request, IMAGE_SECONDS)
+        return reply.image
 
     def pids(self, container: str) -> tuple[int, ...]:
         """Return the pids of all its processes; none when it does not run."""
@@ -302,6 +332,33 @@ class Client:
             size=pb.Winsize(rows=size[0], cols=size[1]) if size else None,
         )
         return Attachment(self._transport.attach(start))
+
+    def stat_path(self, container_id: str, path: str, *, follow: bool = False) -> pb.PathStat:
+        """Raises NoSuchPath."""
+        request = pb.StatPathRequest(id=container_id, path=path, follow=follow)
+        reply: pb.StatPathReply = self._call("StatPath", request, WORK_SECONDS)
+        return reply.stat
+
+    def copy_from(self, container_id: str, path: str, *, follow: bool = False, name: str = "") -> Iterator[bytes]:
+        """Yield the parts of a tar."""
+        request = pb.CopyFromRequest(id=container_id, path=path, follow=follow, name=name)
+        return (reply.data for reply in self._stream("CopyFrom", request, None))
+
+    def export(self, container_id: str) -> Iterator[bytes]:
+        """Yield the parts of a tar of the root file system."""
+        return (reply.data for reply in self._stream("Export", pb.ExportRequest(id=container_id), None))
+
+    def changes(self, container_id: str) -> Iterator[pb.Change]:
+        """Yield what the container has added, changed and deleted."""
+        replies = self._stream("Changes", pb.ChangesRequest(id=container_id), None)
+        return (change for reply in replies for change in reply.changes)
+
+    def copy_to(
+        self, container_id: str, directory: str, parts: Iterable[bytes], *, keep_owner: bool = False
+    ) -> pb.CopyDone:
+        """Put a tar into a directory of the container."""
+        start = pb.CopyToStart(id=container_id, directory=directory, keep_owner=keep_owner)
+        return copied(self._transport.copy_to(start), parts)
 
     def resize(self, container_id: str, rows: int, cols: int, *, exec_id: str = "") -> None:
         """Set the size of the terminal. Raises WrongState when there is none."""

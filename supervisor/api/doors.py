@@ -11,11 +11,13 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import changes, execrequests, replies, requests
 from supervisor.api.calls import Methods
 from supervisor.api.checks import result_message
+from supervisor.api.files import archive
 from supervisor.api.mounts import volume_of
 from supervisor.api.streams import Streams
 from supervisor.api.table import EXITD
 from supervisor.api.values import clean
-from supervisor.images.facts import Image, RemovedImage
+from supervisor.images.facts import Image, PrunedImages, RemovedImage
+from supervisor.model.errors import BadRequest
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.health import ProbeResult
 from supervisor.model.limits import Change
@@ -45,7 +47,7 @@ class NodeCalls(Protocol):
     async def restart(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container: ...
     async def pause(self, id: str, by: By) -> None: ...
     async def resume(self, id: str, by: By) -> None: ...
-    async def remove(self, id: str, force: bool, by: By) -> None: ...
+    async def remove(self, id: str, force: bool, by: By, *, volumes: bool = False) -> None: ...
     async def remove_named(self, name: str, namespace: str, by: By) -> None:
         """Remove exitd's own container of this name, running or not. It is no error if there is none."""
 
@@ -119,6 +121,14 @@ class ImageCalls(Protocol):
         """Return the images, each with the ids of the containers that stand on it."""
 
     async def remove_image(self, word: str) -> RemovedImage: ...
+    async def inspect_image(self, word: str) -> tuple[Image, tuple[str, ...], bytes]:
+        """Return the image, the ids of the containers that stand on it, and its configuration."""
+
+    async def tag_image(self, word: str, name: str) -> Image: ...
+    async def untag_image(self, word: str, names: tuple[str, ...]) -> tuple[str, ...]: ...
+    async def prune_images(self, ids: tuple[str, ...], all: bool) -> PrunedImages: ...
+    def save_images(self, words: tuple[str, ...]) -> AsyncIterator[bytes]:
+        """Yield an archive. An async generator function, as `subscribe`."""
 
 
 class VolumeCalls(Protocol):
@@ -199,7 +209,7 @@ class ContainerDoors:
         return pb.ResumeReply()
 
     async def Remove(self, request: pb.RemoveRequest, by: By) -> pb.RemoveReply:
-        await self._node.remove(requests.id_of(request.id), request.force, by)
+        await self._node.remove(requests.id_of(request.id), request.force, by, volumes=request.volumes)
         return pb.RemoveReply()
 
     async def List(self, request: pb.ListRequest, by: By) -> pb.ListReply:
@@ -369,6 +379,35 @@ class ImageDoors:
         requests.refuse_nul(request)
         removed = await self._images.remove_image(request.word)
         return pb.RemoveImageReply(names=removed.names, ids=removed.ids)
+
+    async def InspectImage(self, request: pb.InspectImageRequest, by: By) -> pb.InspectImageReply:
+        requests.refuse_nul(request)
+        image, users, config = await self._images.inspect_image(request.word)
+        layers = [pb.ImageLayer(diff_id=layer.diff_id, size_bytes=layer.size_bytes) for layer in image.layers]
+        return pb.InspectImageReply(image=replies.image_message(image, users), config=config, layers=layers)
+
+    async def TagImage(self, request: pb.TagImageRequest, by: By) -> pb.TagImageReply:
+        requests.refuse_nul(request)
+        return pb.TagImageReply(image=replies.image_message(await self._images.tag_image(request.word, request.name)))
+
+    async def UntagImage(self, request: pb.UntagImageRequest, by: By) -> pb.UntagImageReply:
+        requests.refuse_nul(request)
+        return pb.UntagImageReply(names=await self._images.untag_image(request.word, tuple(request.names)))
+
+    async def SaveImages(self, request: pb.SaveImagesRequest, by: By) -> AsyncGenerator[pb.ArchiveReply, None]:
+        check_room()
+        requests.refuse_nul(request)
+        if not request.words:
+            raise BadRequest("words: which images?", field="words")
+        async with aclosing(archive(self._images.save_images(tuple(request.words)))) as parts:
+            async for part in parts:
+                yield part
+
+    async def PruneImages(self, request: pb.PruneImagesRequest, by: By) -> pb.PruneImagesReply:
+        requests.refuse_nul(request)
+        found = await self._images.prune_images(tuple(request.ids), request.all)
+        removed = found.removed
+        return pb.PruneImagesReply(names=removed.names, ids=removed.ids, reclaimed_bytes=found.reclaimed_bytes)
 
 
 class VolumeDoors:

@@ -21,6 +21,10 @@ def mount_of(field: str, mount: pb.Mount) -> Mount:
         if is_given:
             raise BadRequest(f"{field}.{name}: only a tmpfs has one", field=f"{field}.{name}")
     options = _options(field, mount, (*FLAGS, *PROPAGATIONS, ALONE))
+    if mount.no_copy and not (mount.volume or mount.anonymous):
+        raise BadRequest(f"{field}.no_copy: only a volume has it", field=f"{field}.no_copy")
+    if mount.anonymous:
+        return _anonymous(field, mount, options)
     if mount.empty_dir:
         matching(f"{field}.empty_dir", mount.empty_dir, _NAME, _NAME.pattern)
         destination = absolute(f"{field}.destination", mount.destination)
@@ -30,7 +34,8 @@ def mount_of(field: str, mount: pb.Mount) -> Mount:
         if mount.source:
             raise BadRequest(f"{field}.source: a volume has none", field=f"{field}.source")
         name = volume_of(f"{field}.volume", mount.volume)
-        return Mount("", _destination(field, mount), mount.read_only, options=options, volume=name)
+        destination = _destination(field, mount)
+        return Mount("", destination, mount.read_only, options=options, volume=name, no_copy=mount.no_copy)
     if not mount.source.startswith("/"):
         raise bad(f"{field}.source", mount.source, "an absolute path")
     return Mount(mount.source, _destination(field, mount), mount.read_only, options=options)
@@ -56,7 +61,18 @@ def mount_message(mount: Mount) -> pb.Mount:
         mode=mount.mode,
         options=mount.options,
         volume=mount.volume,
+        anonymous=mount.anonymous,
+        no_copy=mount.no_copy,
     )
+
+
+def _anonymous(field: str, mount: pb.Mount, options: tuple[str, ...]) -> Mount:
+    """Its name is exitd's: one that the caller names would go with the container."""
+    for name, value in (("source", mount.source), ("empty_dir", mount.empty_dir), ("volume", mount.volume)):
+        if value:
+            raise BadRequest(f"{field}.{name}: an anonymous volume has none", field=f"{field}.{name}")
+    destination = _destination(field, mount)
+    return Mount("", destination, mount.read_only, options=options, anonymous=True, no_copy=mount.no_copy)
 
 
 def _tmpfs(field: str, mount: pb.Mount) -> Mount:
@@ -65,6 +81,8 @@ def _tmpfs(field: str, mount: pb.Mount) -> Mount:
         ("empty_dir", mount.empty_dir),
         ("volume", mount.volume),
         ("group", mount.HasField("group")),
+        ("anonymous", mount.anonymous),
+        ("no_copy", mount.no_copy),
     ):
         if value:
             raise BadRequest(f"{field}.{name}: a tmpfs has none", field=f"{field}.{name}")

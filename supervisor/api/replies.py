@@ -94,7 +94,13 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
 
 def volume_message(volume: Volume, users: Iterable[str] = ()) -> pb.Volume:
     """Return the message of a volume; `users`: the ids of the containers that mount it."""
-    return pb.Volume(name=volume.name, created_at=timestamp(volume.made_ns), path=volume.path, containers=users)
+    return pb.Volume(
+        name=volume.name,
+        created_at=timestamp(volume.made_ns),
+        path=volume.path,
+        containers=users,
+        anonymous=volume.anonymous,
+    )
 
 
 def pod_spec_message(pod: Pod) -> pb.PodSpec:

@@ -109,16 +109,16 @@ def unpause(ctx: click.Context, containers: tuple[str, ...]) -> int:
 
 @click.command()
 @click.option("-f", "--force", is_flag=True, help="Kill it first if it runs; a missing container is no error.")
-@click.option("-v", "--volumes", is_flag=True, help="Their volumes without a name, too: exitd makes none.")
+@click.option("-v", "--volumes", is_flag=True, help="Remove its anonymous volumes, too.")
 @containers
 @click.pass_context
 def rm(ctx: click.Context, containers: tuple[str, ...], force: bool, volumes: bool) -> int:
-    """Remove containers. Their exits stay in the ledger, and volumes with a name stay."""
+    """Remove containers. Their exits stay in the ledger."""
     client = connect(ctx)
 
     def remove(word: str) -> None:
         try:
-            client.remove(word, force=force)
+            client.remove(word, force=force, volumes=volumes)
         except NoSuchContainer:
             if not force:
                 raise

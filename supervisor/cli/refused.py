@@ -150,7 +150,7 @@ DIFFERENT = {
     "--log-driver": "cri (default), json-file, journald or none; no local, syslog, fluentd, k8s-file, passthrough",
     "--log-opt": "max-size, max-file, path and max-buffer-size; docker's mode is --log-mode",
     "--memory": "at least 4m; no swap on top unless --memory-swap says so, where docker gives as much again",
-    "--mount": "type=bind, volume or tmpfs; no image, no glob; no options of a volume's driver",
+    "--mount": "type=bind, volume or tmpfs; no image, no glob; of a volume's options volume-nocopy alone",
     "--name": "at most 63 characters",
     "--network": "none (default: only a loopback interface), host or pod; no bridge, no names, no container:ID",
     "--no-hosts": "/etc/hostname and /etc/resolv.conf are the image's then, too",
@@ -166,7 +166,7 @@ DIFFERENT = {
     "--stop-timeout": "0 or more; docker's -1, no limit, is not there",
     "--sysctl": "of its own namespaces alone; in a pod, not those of the pod's",
     "--ulimit": "podman's word host is not read",
-    "--volume": "a new volume is empty, with the mode of what it hides; none anonymous; names up to 63 characters",
+    "--volume": "names up to 63 characters; labels of SELinux (z, Z) are refused",
 }
 
 

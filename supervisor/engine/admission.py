@@ -10,6 +10,7 @@ have the name from their pause container; what it means, the configuration says 
 """
 
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -327,6 +328,12 @@ def with_name(spec: Spec, container_id: str) -> Spec:
     return spec if spec.name else replace(spec, name=container_id[:12])
 
 
+def with_volumes(spec: Spec, new_name: Callable[[], str]) -> Spec:
+    """Return the spec with a name for each of its anonymous volumes."""
+    mounts = (replace(m, volume=new_name()) if m.anonymous and not m.volume else m for m in spec.mounts)
+    return replace(spec, mounts=tuple(mounts))
+
+
 class Admission:
     """Checks a request against what is there, and settles its spec."""
 
@@ -364,7 +371,7 @@ class Admission:
         refuse_shared(spec, self._containers.values())
 
         image = await self._images.look_up(spec)
-        spec = with_name(merge.complete(spec, image), container_id)
+        spec = with_volumes(with_name(merge.complete(spec, image), container_id), lambda: secrets.token_hex(16))
         await self._images.hold(spec, container_id)
         return spec
 

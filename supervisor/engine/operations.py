@@ -193,14 +193,14 @@ class Operations:
             raise WrongState(f"{id} is {container.phase.value}, not {phase.value}", id=container.id)
         return container
 
-    async def remove(self, id: str, force: bool, by: By) -> None:
-        """Remove a container; a pod with its members, which go first."""
+    async def remove(self, id: str, force: bool, by: By, *, volumes: bool = False) -> None:
+        """Remove a container; a pod with its members, which go first. `volumes`: its anonymous ones, too."""
         found = await self._containers.find(id)
         if found.spec.pod:
             if not force and pods.state(found.phase) is PodState.READY:
                 raise WrongState(f"the pod {found.spec.name} is Ready; stop it first, or use force", id=found.id)
-            await each_member(self._containers, found.id, lambda member: self._remove(member.id, True, by))
-        await self._remove(found.id, force, by)
+            await each_member(self._containers, found.id, lambda member: self._remove(member.id, True, by, volumes))
+        await self._remove(found.id, force, by, volumes)
 
     async def remove_named(self, name: str, namespace: str, by: By) -> None:
         """Remove exitd's own container of this name, running or not. It is no error if there is none."""
@@ -209,7 +209,7 @@ class Operations:
             with contextlib.suppress(NoSuchContainer):
                 await self.remove(found.id, True, by)
 
-    async def _remove(self, id: str, force: bool, by: By) -> None:
+    async def _remove(self, id: str, force: bool, by: By, volumes: bool) -> None:
         found: Container | None = await self._containers.find(id)
         if found is not None and found.spec.task is not None and not force:
             name = found.spec.name
@@ -218,13 +218,13 @@ class Operations:
         # Again when something else was quicker: a restart's timer, another caller, the end itself.
         while found is not None and found.phase is not Phase.REMOVING:
             with contextlib.suppress(NoSuchContainer):
-                await self._remove_once(found, force, by)
+                await self._remove_once(found, force, by, volumes)
             container_id = found.id
             found = self._containers.get(container_id)
         if found is not None:
             await self._gone(found.id)
 
-    async def _remove_once(self, container: Container, force: bool, by: By) -> None:
+    async def _remove_once(self, container: Container, force: bool, by: By, volumes: bool) -> None:
         if container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING) and not force:
             phase = container.phase.value
             raise WrongState(f"{container.spec.name} is {phase}; stop it first, or use force", id=container.id)
@@ -234,7 +234,7 @@ class Operations:
             await self._ending.end(container, Reason.KILL, by, 0)
         else:
             with contextlib.suppress(WrongState):
-                await self._node.apply(container.id, lifecycle.RemoveAsked(by))
+                await self._node.apply(container.id, lifecycle.RemoveAsked(by, volumes=volumes))
 
     async def _gone(self, container_id: str) -> None:
         await self._containers.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")

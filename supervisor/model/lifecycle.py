@@ -170,6 +170,7 @@ class Rebooted:
 class RemoveAsked:
     by: By
     key: str = ""
+    volumes: bool = False
 
 
 @frozen
@@ -364,8 +365,8 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _rebooted(c, moment)
         case Phase.EXITED, StopAsked():
             return Step(replace(c, stopped_by_user=True))
-        case Phase.EXITED | Phase.RESTARTING, RemoveAsked(_, key):
-            removing = replace(c, phase=Phase.REMOVING, restart_at=None, delete_key=key)
+        case Phase.EXITED | Phase.RESTARTING, RemoveAsked(_, key, drops):
+            removing = replace(c, phase=Phase.REMOVING, restart_at=None, delete_key=key, drops_volumes=drops)
             # Its files are deleted before any client learns of the removal; a container of containerd's has no files
             # there.
             effects = (CancelTimer(), *((Discard(),) if c.clean else ()))

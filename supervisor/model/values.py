@@ -342,6 +342,8 @@ class Mount:
     mode: int | None = None  # of a tmpfs's root
     options: tuple[str, ...] = ()  # of mount(8), beside ro and rw
     volume: str = ""  # instead of a source: the name of a volume
+    anonymous: bool = False  # that volume was made for this container; its name is settled at the admission
+    no_copy: bool = False  # that volume gets nothing of the image's
 
 
 class OnPauseExit(StrEnum):
@@ -507,6 +509,7 @@ class Container:
     start_unseen: bool = False  # its program had not been seen executed when its start counted
     change: Change | None = None  # an update that is under way: not in `spec`, and perhaps in the cgroup
     changed: tuple[str, ...] = ()  # limits that updates have set: they hold, cleared or not, whatever a bundle says
+    drops_volumes: bool = False  # it is removed together with its anonymous volumes
 
 
 @frozen

@@ -101,10 +101,13 @@ def own_logs(container: str, root: str) -> list[str]:
     return [f"{directory}/{name}" for name in names if name.startswith(tuple(LOG_NAMES.values()))]
 
 
-def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:
-    """Mount and write what is missing. Repeatable. Raises BadRequest for what the caller must change,
-    CannotConfine where no container can have a cgroup, CommandNotFound and CommandNotExecutable for the command of an
-    init program, ShimFailed when the machine does not permit something else."""
+def prepare(
+    container: Container, root: str, state: str, limits: Limits, fill: volumes.Fill = lambda source, into: None
+) -> Bundle:
+    """Mount and write what is missing. Repeatable. `fill` gives a new volume what the image has there. Raises
+    BadRequest for what the caller must change, CannotConfine where no container can have a cgroup, CommandNotFound and
+    CommandNotExecutable for the command of an init program, ShimFailed when the machine does not permit something
+    else."""
     directory = directory_of(root, container.id)
     try:
         if refusal := delegation.unusable():
@@ -117,7 +120,7 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
         if _has_files(container.spec):
             _write_files(container, f"{directory}/{ETC}")
         _make_empty_dirs(container, root)
-        _make_volumes(container, root, merged)
+        _make_volumes(container, root, merged, fill)
         joins = links(container, state)
         document = _read(directory)
         # The numbers of devices may be others by now.
@@ -338,12 +341,12 @@ def _make_empty_dirs(container: Container, root: str) -> None:
                 os.chmod(path, 0o777 if mount.group is None else 0o2777)
 
 
-def _make_volumes(container: Container, root: str, merged: str) -> None:
+def _make_volumes(container: Container, root: str, merged: str, fill: volumes.Fill) -> None:
     for mount in container.spec.mounts:
         if mount.volume:
-            volumes.make(root, mount.volume)
-            if merged and volumes.is_unused(root, mount.volume):
-                volumes.adopt(root, mount.volume, merged, mount.destination)
+            volumes.make(root, mount.volume, anonymous=mount.anonymous)
+            if merged and not mount.no_copy:
+                volumes.use_first(root, mount.volume, merged, mount.destination, fill)
 
 
 def _empty_dir(container: Container, root: str, mount: Mount) -> str:

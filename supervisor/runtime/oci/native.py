@@ -45,6 +45,7 @@ RESOURCES = "resources.json"
 CRUN = "crun"
 BUSY_CGROUP_SECONDS = 60  # after its end, a container does not count as clean while its cgroup is busy for so long
 START_GRACE_MS = 1000  # for a start whose exitd is killed: init dies with one that is killed in its last step
+FILL_SECONDS = 100.0  # for the bundle of a container with volumes, which may get all of a directory of the image
 LOST_SECONDS = 5.0  # how long an init whose state directory was lost may take to end
 
 log = structlog.get_logger(__name__)
@@ -84,7 +85,12 @@ class NativeContainers:
         place = self._place
         what = f"making the bundle of {container.spec.name or container.id}"
         limits = place.limits()
-        work = place.making.run(what, lambda: bundle.prepare(container, place.root, place.state, limits))
+        fills = any(mount.volume for mount in container.spec.mounts)
+        work = place.making.run(
+            what,
+            lambda: bundle.prepare(container, place.root, place.state, limits, place.fill),
+            seconds=FILL_SECONDS if fills else None,
+        )
         self._preparing[container.id] = asyncio.get_running_loop().create_task(work)
 
     async def prepared(self, container: Container) -> bundle.Bundle:

@@ -91,6 +91,17 @@ def layer_of(directory: str) -> str:
     return f"{directory}/layer/upper"
 
 
+def merged_of(directory: str) -> str:
+    """Return where its overlay is mounted."""
+    return f"{directory}/merged"
+
+
+def upper_of(directory: str) -> str:
+    """Return the upper directory of its overlay, on disk or in memory. Its overlay is mounted."""
+    scratch = scratch_of(directory)
+    return f"{scratch}/upper" if os.path.ismount(scratch) else layer_of(directory)
+
+
 def scratch_of(directory: str) -> str:
     """Return where its tmpfs is mounted, if it has one."""
     return f"{directory}/scratch"

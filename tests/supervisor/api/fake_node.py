@@ -95,8 +95,8 @@ class FakeNode:
     async def resume(self, id: str, by: By) -> None:
         await self._change("resume", id, by)
 
-    async def remove(self, id: str, force: bool, by: By) -> None:
-        await self._change("remove", id, force, by)
+    async def remove(self, id: str, force: bool, by: By, *, volumes: bool = False) -> None:
+        await self._change("remove", id, force, by, *(("volumes",) if volumes else ()))
 
     async def remove_named(self, name: str, namespace: str, by: By) -> None:
         await self._change("remove_named", name, namespace, by)

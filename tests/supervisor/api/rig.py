@@ -29,6 +29,7 @@ from supervisor.api.doors import (
     VolumeDoors,
     methods_of,
 )
+from supervisor.api.files import FileDoors
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
@@ -37,7 +38,7 @@ from tests.supervisor.api.fake_changes import FakeChanges, FakeStats
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_shutdown import FakeShutdown
-from tests.supervisor.api.fake_stores import FakeImages, FakePods, FakeUsage, FakeVolumes
+from tests.supervisor.api.fake_stores import FakeFiles, FakeImages, FakePods, FakeUsage, FakeVolumes
 from tests.supervisor.api.fake_streams import FakeStreams
 from tests.supervisor.api.fake_watches import FakeWatches
 
@@ -68,6 +69,7 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
         PodDoors(pods),
         ImageDoors(FakeImages(node)),
         VolumeDoors(FakeVolumes(node)),
+        FileDoors(FakeFiles(node)),
         UsageDoors(FakeUsage(node)),
         StatsDoors(FakeStats(node)),
         StreamDoors(streams),

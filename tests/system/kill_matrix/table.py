@@ -36,6 +36,8 @@ POD_COMMANDS = tuple(f"{whose} {command}" for whose in ("pause", "member") for c
 TRUE = "each end is told once, with its code, and nothing is left"
 TRUE_OR_UNKNOWN = "each end is told once, with its code, or as unknown with the cause; nothing is left"
 WHOLE = "no half of it is listed, nothing is left, what a container stands on is held"
+FROZEN = "no half of it is listed, and nothing stays frozen"
+FILLED = "no container sees half of it"
 UNNOTICED = "no call of containerd's clients fails, each event comes once, and the end has its code"
 IN_FORCE = "the name is the old one or the new, and no other's; what is stored of limits is what the kernel has"
 EVERY_BYTE = "no byte of the output is lost or doubled, and no code is lost"
@@ -215,6 +217,9 @@ MATRIX: dict[str, Row] = {
     # An image: fetched, a container made on it, that removed, the image removed.
     "image, at calls": Row("test_image.py", EXITD, CALLS, WHOLE, few=9),
     "images, many clients": Row("test_image.py", EXITD, (AT_RANDOM,), WHOLE),
+    # Files of containers: an image made of one, and a new volume that gets what the image has there.
+    "commit, at calls": Row("test_files.py", EXITD, CALLS, FROZEN, few=4),
+    "volume fill, at calls": Row("test_files.py", EXITD, CALLS, FILLED, few=4),
     # A task of a real containerd, by ctr: run, an exec, paused, resumed, ended, deleted.
     "task": Row(TASK, EXITD, AND_BACK, UNNOTICED, few=2),
     "task, at calls": Row(TASK, EXITD, CALLS, UNNOTICED, few=3),
