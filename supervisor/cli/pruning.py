@@ -1,4 +1,5 @@
-"""`image prune` and `system prune`: what nobody uses goes, and each says what went and how much that was."""
+"""`container prune`, `image prune`, `system prune`: what is not used goes; each prints
+what went and how much that was."""
 
 from collections.abc import Iterable
 
@@ -11,7 +12,7 @@ from supervisor.cli import imageshape, parse, spoken
 from supervisor.cli.app import complain, exit_code, now_ns
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, NoSuchVolume, VolumeInUse, WrongState
 
-ENDED = (pb.PHASE_EXITED,)
+OVER = (pb.PHASE_EXITED, pb.PHASE_CREATED)
 KEYS = "until=TIME, label=KEY[=VALUE], label!=KEY[=VALUE]"
 
 
@@ -67,9 +68,10 @@ def images(client: Client, wanted: PruneFilter, *, all_of_them: bool) -> pb.Prun
 
 
 def containers(client: Client, wanted: PruneFilter) -> tuple[list[str], int, int]:
-    """Remove those that have ended. Return their ids, the bytes that went with them, and the exit code."""
+    """Remove those that do not run, but for pods and tasks of containerd's. Return their ids, the bytes that went with
+    them, and the exit code."""
     gone, freed, worst = [], 0, 0
-    those = [each for each in client.list(all_of_them=True) if _is_ended(each) and _fits(each, wanted)]
+    those = [each for each in client.list(all_of_them=True) if is_over(each) and _fits(each, wanted)]
     if not those:
         return [], 0, 0
     sizes = {each.id: each.layer_bytes + each.log_bytes for each in client.disk_usage([c.id for c in those]).containers}
@@ -121,8 +123,9 @@ def show_space(size_bytes: int) -> None:
     print(f"Total reclaimed space: {spoken.size(size_bytes)}")
 
 
-def _is_ended(container: pb.Container) -> bool:
-    return container.phase in ENDED and not container.spec.HasField("pod")
+def is_over(container: pb.Container) -> bool:
+    """Return whether it does not run, and is exitd's own to remove: no pod, and no task of containerd's."""
+    return container.phase in OVER and not container.spec.HasField("pod") and not container.of_containerd
 
 
 def _fits(container: pb.Container, wanted: PruneFilter) -> bool:

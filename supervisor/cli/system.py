@@ -36,13 +36,13 @@ def df(ctx: click.Context, format_: str) -> int:
 @click.option("-f", "--force", is_flag=True, help="Ask nothing.")
 @click.pass_context
 def prune(ctx: click.Context, all_: bool, volumes: bool, filters: tuple[str, ...], force: bool) -> int:
-    """Remove containers that have ended, images without a name that no container uses, and, with --volumes, volumes."""
+    """Remove containers that do not run, images without a name that no container uses, and, with --volumes, volumes."""
     wanted = pruning.filter_of(filters, now_ns())
     if volumes and wanted.before_ns is not None:
         raise BadRequest("--filter until: a volume is not removed by its age; prune in two steps")
     more = " and the anonymous volumes that no container mounts" if volumes else ""
     kind = "all images" if all_ else "all images without a name"
-    pruning.confirm(f"This removes all containers that have ended, {kind} that none uses{more}.", force=force)
+    pruning.confirm(f"This removes all containers that do not run, {kind} that none uses{more}.", force=force)
     client = connect(ctx)
     gone, freed, worst = pruning.containers(client, wanted)
     if gone:
