@@ -25,6 +25,7 @@ from supervisor import __version__
 from supervisor.cli.app import OWN_FAILURE, READER_GONE, Commands, complain, exit_code
 from supervisor.model.errors import ExitdError
 
+MOST_SHOWN = 200  # characters of a word
 INTERRUPTED = 130  # 128 + SIGINT
 OF_A_CONTAINER = ("run", "create", "exec")  # 2 may be their container's code
 
@@ -69,6 +70,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _usage_code(error)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+    except UnicodeEncodeError as error:  # no message holds it: a word or a variable has bytes that are no text
+        complain(f"{error.object[:MOST_SHOWN]!r} is no UTF-8 text")
+        return OWN_FAILURE
     except Exception as error:  # the door to people: whatever is wrong with exitctl, they get words, not a stack
         complain(f"internal error: {type(error).__name__}: {error} (EXITCTL_DEBUG=1 shows where)")
         if os.environ.get("EXITCTL_DEBUG"):

@@ -1,14 +1,21 @@
 """Converts words of the command line to values: sizes, times, pairs, lines of files. Errors are BadRequest."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
+
+import click
 
 from shim.patterns import LatePattern
 from supervisor.model import parsing
 from supervisor.model.errors import BadRequest
 
 SECOND_NS = 1_000_000_000
+MOST_NS = 2**63 - 1  # the year 2262; of times, and of lengths of time
+MOST_SECONDS = 1e9  # of a limit, thirty years: more does not fit into every call that waits
+MOST_DIGITS = 19  # of a Unix time
 MOST_FILE = 1 << 20  # characters of a file with a line for each variable or label
 _DURATION = LatePattern(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h|d))+")
 _DURATION_PART = LatePattern(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
@@ -41,14 +48,31 @@ def cpus_milli(text: str) -> int:
     return milli
 
 
+class LimitSeconds(click.FloatRange):
+    """Seconds that a limit may have, from `min` on. click's own takes nan for any range, and inf."""
+
+    def __init__(self, min: float = 0, *, min_open: bool = False) -> None:
+        super().__init__(min=min, max=MOST_SECONDS, min_open=min_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found: float = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return found
+
+
 def duration_ns(text: str) -> int:
     """Return the nanoseconds of `1h30m`, `10m`, `2.5s`, or plain seconds."""
     stripped = text.strip()
     if re.fullmatch(r"\d+(\.\d+)?", stripped):
-        return round(float(stripped) * SECOND_NS)
-    if _DURATION.fullmatch(stripped) is None:
+        found = float(stripped) * SECOND_NS
+    elif _DURATION.fullmatch(stripped) is None:
         raise BadRequest(f"{text!r} is no duration: write it as 90s, 10m or 1h30m")
-    return round(sum(float(number) * _UNITS_NS[unit] for number, unit in _DURATION_PART.findall(stripped)))
+    else:
+        found = sum(float(number) * _UNITS_NS[unit] for number, unit in _DURATION_PART.findall(stripped))
+    if found >= MOST_NS:
+        raise BadRequest(f"{text!r} is longer than any duration may be: {MOST_NS // SECOND_NS} s")
+    return round(found)
 
 
 def moment_ns(text: str, now_ns: int) -> int:
@@ -56,10 +80,14 @@ def moment_ns(text: str, now_ns: int) -> int:
     stripped = text.strip()
     if re.fullmatch(r"\d{9,}(\.\d+)?", stripped):  # the reverse of docker's rule: 10 digits are a date
         whole, _, fraction = stripped.partition(".")
-        return int(whole) * SECOND_NS + int((fraction + "0" * 9)[:9])
-    if _DURATION.fullmatch(stripped) or re.fullmatch(r"\d+(\.\d+)?", stripped):
-        return now_ns - duration_ns(stripped)
-    return _date_ns(stripped)
+        found = int(whole) * SECOND_NS + int((fraction + "0" * 9)[:9]) if len(whole) <= MOST_DIGITS else MOST_NS + 1
+    elif _DURATION.fullmatch(stripped) or re.fullmatch(r"\d+(\.\d+)?", stripped):
+        return max(0, now_ns - duration_ns(stripped))
+    else:
+        found = _date_ns(stripped)
+    if not 0 <= found <= MOST_NS:
+        raise BadRequest(f"{text!r} is no time between 1970 and 2262")
+    return found
 
 
 def _date_ns(text: str) -> int:
@@ -70,7 +98,10 @@ def _date_ns(text: str) -> int:
         moment = datetime.fromisoformat(whole)
     except ValueError:
         raise BadRequest(f"{text!r} is no time: write it as 10m (ago), 2026-01-31T12:00:00Z or 2026-01-31") from None
-    return int(moment.astimezone(UTC).timestamp()) * SECOND_NS + nanoseconds
+    try:
+        return int(moment.astimezone(UTC).timestamp()) * SECOND_NS + nanoseconds
+    except (OverflowError, ValueError):  # in another zone its year has more or fewer digits than a year may have
+        return MOST_NS + 1
 
 
 def pair(text: str, what: str) -> tuple[str, str]:

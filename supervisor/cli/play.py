@@ -8,6 +8,7 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
+from supervisor.cli import parse
 from supervisor.cli.app import complain, connect, exit_code
 from supervisor.cli.manifest import kube
 from supervisor.cli.manifest.kube import ManifestSource
@@ -29,7 +30,7 @@ INIT_SECONDS = 600
 @click.option("--runtime", default="", metavar="RUNTIME", help="For all pods; default: runtimeClassName, the daemon's.")
 @click.option(
     "--init-timeout",
-    type=click.FloatRange(min=0),
+    type=parse.LimitSeconds(),
     default=INIT_SECONDS,
     metavar="S",
     help=f"Limit for the init containers of a pod, 0 for none; default {INIT_SECONDS}.",

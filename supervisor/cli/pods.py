@@ -22,6 +22,7 @@ from supervisor.model.errors import BadRequest
 
 Command = Callable[..., int]
 
+MOST_TEXT_BYTES = 16 << 20  # of a file with manifests, or with a sandbox
 STATES = click.Choice(("ready", "notready"), case_sensitive=False)
 
 
@@ -182,9 +183,15 @@ def inspectp(
 
 
 def read_text(file: str) -> str:
-    """Return the file's text; - is standard input. Raises BadRequest."""
+    """Return the file's text, of MOST_TEXT_BYTES at most; - is standard input. Raises BadRequest."""
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        if file == "-":
+            data = sys.stdin.buffer.read(MOST_TEXT_BYTES + 1)
+        else:
+            with open(file, "rb") as opened:
+                data = opened.read(MOST_TEXT_BYTES + 1)
+        if len(data) > MOST_TEXT_BYTES:
+            raise BadRequest(f"{file}: more than {MOST_TEXT_BYTES >> 20} MiB, too much for such a file")
         return data.decode("utf-8-sig")
     except OSError as error:
         raise BadRequest(f"{file}: {error.strerror}") from error

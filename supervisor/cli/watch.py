@@ -18,7 +18,7 @@ from supervisor.model.values import Unknown
 
 CONDITIONS = ("exited", "next-exit", "removed")
 reconnect = click.option(
-    "--reconnect-seconds", "patience", type=click.FloatRange(min=0), default=60.0, metavar="S",
+    "--reconnect-seconds", "patience", type=parse.LimitSeconds(), default=60.0, metavar="S",
     help="How long to wait for exitd when it goes away; default 60, 0: not at all.",
 )  # fmt: skip
 
@@ -27,7 +27,7 @@ reconnect = click.option(
 @click.option(
     "--exit-code", is_flag=True, help="Exit with the container's code (255 if unknown); for one container only."
 )
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Give up after S seconds with 124.")
+@click.option("--timeout", type=parse.LimitSeconds(), metavar="S", help="Give up after S seconds with 124.")
 @click.option("--condition", type=click.Choice(CONDITIONS), default="exited", help="What to wait for; default exited.")
 @reconnect
 @click.argument("containers", nargs=-1, required=True, metavar="ID...")

@@ -131,7 +131,7 @@ def refused(call: Any, name: str) -> bool:
         (packed,) = status_pb2.Status.FromString(_packed(error)).details
         info = error_details_pb2.ErrorInfo()
         assert packed.Unpack(info) and info.reason and info.reason != ExitdError.reason, what
-        assert error.details() and "Traceback" not in error.details(), what
+        assert error.details() and "Traceback" not in str(error.details()), what
         return True
     return False
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +83,27 @@ def test_a_unix_time_is_a_moment_too() -> None:
 def test_what_is_no_moment_is_refused_with_examples(text: str) -> None:
     with pytest.raises(BadRequest, match=r"10m"):
         parse.moment_ns(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "99999999999", f"{'9' * 400}h", "3000000d"])
+def test_a_duration_longer_than_time_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match=r"longer than any"):
+        parse.duration_ns(text)
+
+
+@pytest.mark.parametrize("text", ["9" * 19, "9" * 5000, "9999-12-31", "0001-01-01", "1969-12-31T23:00:00Z"])
+def test_a_moment_before_or_after_the_time_that_there_is_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="between 1970 and 2262"):
+        parse.moment_ns(text, NOW)
+    assert parse.moment_ns("100000d", NOW) == 0
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "1e10", "", "9" * 400])
+def test_a_limit_is_a_number_of_seconds(text: str) -> None:
+    for kind in (parse.LimitSeconds(), parse.LimitSeconds(min_open=True)):
+        with pytest.raises(click.BadParameter):
+            kind.convert(text, None, None)
+        assert kind.convert("1.5", None, None) == 1.5
 
 
 def test_an_environment_word_without_a_value_takes_the_callers_or_is_left_out() -> None:

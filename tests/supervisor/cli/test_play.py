@@ -291,6 +291,7 @@ def test_a_file_that_cannot_be_read_is_named(pods: FakePods, exitctl: Exitctl, t
     binary.write_bytes(b"ab\xff")
     assert f"{missing}: No such file or directory" in exitctl("play", str(missing)).err
     assert f"{binary}: no UTF-8 text; the byte 2 is wrong" in exitctl("play", str(binary)).err
+    assert "/dev/zero: more than 16 MiB" in exitctl("play", "/dev/zero").err
 
 
 STORED = pb.Image(id="sha256:" + "a" * 64, names=["docker.io/library/busybox:latest"])
