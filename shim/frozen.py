@@ -7,7 +7,6 @@ the methods are the same for all; a class gets a constructor of its own when its
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
@@ -36,7 +35,6 @@ def _defined(made: type, shared: dict[str, Any]) -> Any:
     names = _names(made)
     cls: Any = _with_slots(made, names)
     cls.__doc__ = made.__doc__ = made.__doc__ or made.__name__  # dataclass() would make one of the signature, slowly
-    cls.__match_args__ = names
     cls.__values_of__ = attrgetter("__class__", *names)
     for name, method in shared.items():
         if name not in own:
@@ -59,12 +57,13 @@ def _names(made: type) -> tuple[str, ...]:
     return (*names,)
 
 
-def _with_slots(made: type, names: Sequence[str]) -> type:
+def _with_slots(made: type, names: tuple[str, ...]) -> type:
     """Make the class anew: slots can be given to a class only when it is made."""
     inherited = {name for base in made.__mro__[1:] for name in vars(base).get("__slots__", ())}
     content = {name: value for name, value in vars(made).items() if name not in {*names, "__dict__", "__weakref__"}}
     content["__slots__"] = tuple(name for name in names if name not in inherited)
     content["__qualname__"] = made.__qualname__
+    content["__match_args__"] = names
     return type(made)(made.__name__, made.__bases__, content)
 
 

@@ -215,7 +215,9 @@ def complete_stdio() -> None:
 
 
 def prepare_process() -> None:
-    """Undo what must not be inherited: ignored and blocked signals, a foreign working directory, a low file limit."""
+    """Undo what must not be inherited: ignored and blocked signals, a foreign working directory, a low file limit. Set
+    what holds for all threads."""
+    threads.share_heaps()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGHUP, lambda *_: None)  # a reload requested while the start is still reading everything
@@ -248,8 +250,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
     asyncio.get_running_loop().set_default_executor(threads.pool(threads.usual(), "exitd"))
     narrow_containers(settings.root)
     _warn_of_cgroups(settings.now().cgroup_driver)
-    zombie, pidfd = probe.zombie(), probe.pidfd()
-    evidence = Evidence({Source.ZOMBIE: zombie, Source.PIDFD: pidfd})
+    evidence = Evidence(probe.by_one_child())
+    zombie, pidfd = evidence.found[Source.ZOMBIE], evidence.found[Source.PIDFD]
     store = Store(
         Path(settings.root) / "exitd.db",
         room_bytes=ROOM_BYTES,
@@ -526,7 +528,7 @@ async def _until_told_to_stop() -> None:
 async def _probe_rest(evidence: Evidence, state: str) -> None:
     """Run the other probes in the background: tens of milliseconds of children and files must not delay the first
     call."""
-    evidence.found = await asyncio.get_running_loop().run_in_executor(None, probe.evidence, state)
+    evidence.found = await asyncio.get_running_loop().run_in_executor(None, probe.evidence, state, evidence.found)
 
 
 def _info(

@@ -1,3 +1,4 @@
+import importlib
 import inspect
 import subprocess
 import sys
@@ -18,8 +19,7 @@ def test_help_texts_come_out_as_inspect_has_them(text: str) -> None:
 def test_a_module_is_loaded_when_something_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     later("colorsys", ONE_SIXTH="given")
-    import colorsys as seen
-
+    seen = importlib.import_module("colorsys")
     assert seen.ONE_SIXTH == "given" and sys.modules["colorsys"] is seen
     assert not hasattr(seen, "__file__") and sys.modules["colorsys"] is seen
     found: list[object] = []
