@@ -48,7 +48,8 @@ def update(
     cpuset_cpus: str | None, cpuset_mems: str | None, pids_limit: int | None, restart: str | None,
 ) -> int:  # fmt: skip
     """Change the limits and the restart policy of containers, running or not. They hold for the run that there is and
-    all that follow; what is not named stays.
+    all that follow; what is not named stays. A pod has --memory, --cpus and --pids-limit, of all its containers
+    together.
 
     \b
     exitctl update --memory 256m --cpus 1.5 web

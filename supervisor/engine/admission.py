@@ -48,10 +48,17 @@ def refuse_unfit(spec: Spec, found: RuntimeEntry) -> None:
             "runtime such as runc behind exitd's",
             runtime=found.name,
         )
+    refuse_other_pods(spec, found.runtime_type)
+
+
+def refuse_other_pods(spec: Spec, runtime_type: str = "") -> None:
+    """Raise BadRequest for a limit of a pod whose containers are in no cgroup of exitd's. `runtime_type`: where it is
+    not settled in the spec."""
     limit = next((name for name in POD_LIMITS if spec.pod and getattr(spec.pod, name)), "")
-    if limit and found.runtime_type and not binary.is_of_runc(found.runtime_type):
+    kind = runtime_type or spec.runtime_type
+    if limit and kind and not binary.is_of_runc(kind):
         raise BadRequest(
-            f"{limit} of a pod: {found.runtime_type} runs its containers where exitd has no cgroup around them; limit "
+            f"{limit} of a pod: {kind} runs its containers where exitd has no cgroup around them; limit "
             "the containers instead"
         )
 

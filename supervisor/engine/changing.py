@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import structlog
 
+from supervisor.engine.admission import refuse_other_pods
 from supervisor.engine.containers import is_over
 from supervisor.engine.node import END_SEEN_SECONDS, GONE_SECONDS
 from supervisor.engine.participants import Participant
@@ -61,29 +62,28 @@ class Changing(Participant):
         has changed."""
         container = await self._containers.find(id)
         _refuse_others(container)
-        if container.spec.pod is not None and changes.limits_in(change):
-            raise WrongState(
-                f"{container.spec.name} is a pod: its limits are set when it is made; update its containers",
-                id=container.id,
-            )
         await self._node.whole(self._update(container.id, change, by))
 
     async def _update(self, container_id: str, change: Change, by: By) -> None:
         async with self._turn(container_id):
             container = await self._settled(container_id)
-            wanted = replace(container, spec=changes.applied(container.spec, change))
-            self._refuse_above_pod(wanted)
-            await self._manager.resources_for(
-                _with(wanted, change), changes.limits_in(change)
-            )  # refused before it is begun
+            await self._refuse_impossible(replace(container, spec=changes.applied(container.spec, change)), change)
             await self._node.apply(container_id, lifecycle.ChangeAsked(change), patient=True)
             await self._carry_out(container_id, change, by)
 
-    def _refuse_above_pod(self, wanted: Container) -> None:
-        pause = self._containers.get(wanted.spec.sandbox)
+    async def _refuse_impossible(self, wanted: Container, change: Change) -> None:
+        """Raise BadRequest for what would not come to be; nothing has begun then."""
+        limits = changes.limits_in(change)
+        if wanted.spec.pod is None and limits:
+            await self._manager.resources_for(_with(wanted, change), limits)
+        elif wanted.spec.pod is not None and limits:
+            refuse_other_pods(wanted.spec)
+        pause = wanted if wanted.spec.pod is not None else self._containers.get(wanted.spec.sandbox)
         most = pause.spec.pod.cpu_limit_milli if pause is not None and pause.spec.pod is not None else 0
-        if 0 < most < wanted.spec.cpu_limit_milli:
-            raise BadRequest(f"cpu_limit_milli: its whole pod has {most}; ask for less", field=changes.CPU)
+        members = self._containers.members(wanted.id) if pause is wanted else [wanted]
+        if over := next((each for each in members if 0 < most < each.spec.cpu_limit_milli), None):
+            text = f"cpu_limit_milli: {over.spec.name} has {over.spec.cpu_limit_milli}, its whole pod {most}"
+            raise BadRequest(f"{text}; a container cannot have more", field=changes.CPU)
 
     async def after_find(self, container_id: str) -> None:
         """Make a change that an earlier daemon did not get to the end of."""
@@ -106,10 +106,22 @@ class Changing(Participant):
             self._turns.pop(container_id, None)
 
     async def _carry_out(self, container_id: str, change: Change, by: By) -> None:
+        """Have the change made. What cannot be is forgotten: no later daemon tries it again."""
+        try:
+            await self._make(container_id, change, by)
+        except (ExitdError, OSError):
+            with contextlib.suppress(NoSuchContainer, WrongState):
+                await self._node.storing.surely(
+                    container_id, lambda: self._node.apply(container_id, lifecycle.ChangeGivenUp(), patient=True)
+                )
+            raise
+
+    async def _make(self, container_id: str, change: Change, by: By) -> None:
         """Have the runtime set it and store that, again for each run that begins meanwhile."""
         for _ in range(MOST_RUNS):
             container = await self._settled(container_id)
-            if container.phase in LIVE and changes.limits_in(change) and not await self._set(container, change):
+            has_cgroup = container.phase in LIVE or container.spec.pod is not None  # a pod's outlives its runs
+            if has_cgroup and changes.limits_in(change) and not await self._set(container, change):
                 continue  # that run is over
             with contextlib.suppress(WrongState):
                 made = lifecycle.ChangeMade(change, container.run, by)
@@ -118,7 +130,6 @@ class Changing(Participant):
                     lambda: self._node.apply(container_id, made, patient=True),  # noqa: B023
                 )
                 return
-        await self._give_up(container_id)
         raise Busy(f"{container_id[:12]} begins one run after another; try again", id=container_id)
 
     async def _settled(self, container_id: str) -> Container:
@@ -135,26 +146,28 @@ class Changing(Participant):
 
     async def _set(self, container: Container, change: Change) -> bool:
         """Have the runtime set the limits. Return False when the run has ended. Raises what the runtime's update
-        raises; then the run has its old limits, as far as they can be set, and the change is forgotten."""
-        limits, update = changes.limits_in(change), self._manager.of(container).update_container
+        raises; then the run has its old limits, as far as they can be set."""
+        limits = changes.limits_in(change)
         wanted = _with(replace(container, spec=changes.applied(container.spec, change)), change)
         try:
-            await update(container, await self._manager.resources_for(wanted, limits))
+            await self._put(wanted, limits)
             return True
         except (ExitdError, OSError):
-            if await self._has_ended(container):
+            if container.spec.pod is None and await self._has_ended(container):
                 return False
-            await self._take_back(container, limits)
-            await self._give_up(container.id)
+            try:
+                await self._put(container, limits)  # half of the new ones may be set
+            except (ExitdError, OSError) as error:
+                log.warning("half of an update may be in force", container=container.id, why=str(error))
             raise
 
-    async def _take_back(self, container: Container, limits: tuple[str, ...]) -> None:
-        """Set the old limits: half of the new ones may be set."""
-        try:
-            old = await self._manager.resources_for(container, limits)
-            await self._manager.of(container).update_container(container, old)
-        except (ExitdError, OSError) as error:
-            log.warning("half of an update may be in force", container=container.id, why=str(error))
+    async def _put(self, container: Container, limits: tuple[str, ...]) -> None:
+        """Put these limits of the container's spec, or of its pod's, in force."""
+        if container.spec.pod is not None:
+            await self._manager.update_pod(container, limits)
+        else:
+            resources = await self._manager.resources_for(container, limits)
+            await self._manager.of(container).update_container(container, resources)
 
     async def _has_ended(self, container: Container) -> bool:
         """Return whether the run is over; wait for an end that is on its way."""
@@ -163,12 +176,6 @@ class Changing(Participant):
             with contextlib.suppress(TimedOut):
                 await self._containers.until(container.id, over, END_SEEN_SECONDS, "its end")
         return over(self._containers.get(container.id))
-
-    async def _give_up(self, container_id: str) -> None:
-        with contextlib.suppress(NoSuchContainer, WrongState):
-            await self._node.storing.surely(
-                container_id, lambda: self._node.apply(container_id, lifecycle.ChangeGivenUp(), patient=True)
-            )
 
 
 def _with(container: Container, change: Change) -> Container:

@@ -106,7 +106,7 @@ class Operations:
         if container.phase in (Phase.EXITED, Phase.RESTARTING):
             await self._again(container, by)
         if prepare:
-            return self._containers.get(container.id, container)
+            return await made(self._containers, container)
         await self._runs.launch(container.id)
         return self._containers.get(container.id, container)
 

@@ -396,7 +396,8 @@ def _is_made_for(c: Container, run: int) -> bool:
 def _changed(c: Container, change: Change, moment: Moment) -> Step:
     limits = changes.limits_in(change)
     spec = changes.applied(c.spec, change)
-    after = replace(c, spec=spec, change=None, changed=tuple(dict.fromkeys((*c.changed, *limits))))
+    own = () if spec.pod is not None else limits  # a pod's are not in its pause container's config.json
+    after = replace(c, spec=spec, change=None, changed=tuple(dict.fromkeys((*c.changed, *own))))
     shown = {name: str(value) for name in (*limits, changes.RESTART) if (value := getattr(change, name)) is not None}
     return Step(after, events=events(after, moment, "update", **shown))
 

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from supervisor.model.errors import NameTaken
+from supervisor.runtime.oci import bundle, cgroups
 from tests.system.daemons import Daemon, spec
 from tests.system.exitctl import Cli
 from tests.system.limits import V2, limits_of
@@ -181,3 +182,37 @@ def test_of_many_who_want_one_name_at_once_one_gets_it(daemon: Daemon) -> None:
         assert len(got) == 1
         for each in client.list(all_of_them=True):
             client.remove(each.id, force=True)
+
+
+def test_an_update_of_a_pod_is_of_all_its_containers_together(cli: Cli) -> None:
+    made = cli.background("pause", "--annotation", "io.kubernetes.docker.type=podsandbox", "sleep", "1000")
+    member = cli.background("member", "--pod", made, "--cpus", "0.5", "--pids-limit", "40", "sleep", "1000")
+    around = [path for path in cgroups.directories(bundle.pod_cgroup(made)) if pathlib.Path(path, "pids.max").exists()]
+
+    def most() -> str:
+        return pathlib.Path(around[0], "pids.max").read_text().strip()
+
+    cli.ok("update", "--pids-limit", "99", "--memory", "200m", "--cpus", "0.75", "pause")
+    assert most() == "99"
+    refusals = {
+        ("--cpus", "0.25", "pause"): "member has 500",
+        ("--cpus", "0.8", "member"): "its whole pod 750",
+        ("--cpuset-cpus", "0", "pause"): "cpuset_cpus",
+    }
+    for words, why in refusals.items():
+        said = cli("update", *words)
+        assert said.code == 125 and why in said.err, said
+    pod = json.loads(cli.ok("inspectp", made))["status"]
+    assert pod["id"] == made
+    cli.daemon.restart()
+    cli.ok("update", "--pids-limit", "98", "--restart", "always", "pause")
+    assert most() == "98"
+    cli.ok("stopp", made)
+    cli.ok("update", "--pids-limit", "0", "pause")
+    assert most() == "max"
+    cli.ok("start", "pause")
+    assert most() == "max"
+    with cli.daemon.client() as client:
+        assert client.inspect_pod(made).spec.memory_bytes == 200 * MIB
+    assert "is a pod" in cli("rename", "pause", "other").err
+    cli.ok("rm", "-f", member, made)

@@ -222,21 +222,22 @@ def limit_cpu(cgroups_path: str, milli: int, root: str = ROOT) -> None:
     _limit(f"{root}/{top}/{inside(cgroups_path)}/cpu.cfs_quota_us", quota, "cpu", root)
 
 
+NO_LIMITS = {  # file and text that means none, by controller, of v1 and of v2
+    "cpu": (("cpu.cfs_quota_us", "-1"), ("cpu.max", f"max {CPU_PERIOD_US}")),
+    "pids": (("pids.max", "max"), ("pids.max", "max")),
+    "memory": (("memory.limit_in_bytes", "-1"), ("memory.max", "max")),
+}
+
+
 def lift(cgroups_path: str, controller: str, root: str = ROOT) -> None:
-    """Take away the limit of the cgroup's own: of CPU time for `cpu`, of processes for `pids`. Raises OSError."""
-    tops = paths(cgroups_path, root)
-    top = (
-        tops.get("unified")
-        if mode(root) is Mode.V2
-        else next((path for names, path in tops.items() if controller in names.split(",")), None)
-    )
-    if top is None:
-        return
-    file, text = ("pids.max", "max") if controller == "pids" else ("cpu.cfs_quota_us", "-1")
-    if controller == "cpu" and mode(root) is Mode.V2:
-        file, text = "cpu.max", f"max {CPU_PERIOD_US}"
-    with open(f"{top}/{file}", "w", encoding="ascii") as written:
-        written.write(text)
+    """Take away the limit of the cgroup's own: of CPU time for `cpu`, of processes for `pids`, of memory for `memory`.
+    Does nothing where there is no such cgroup. Raises OSError."""
+    tops, is_v2 = paths(cgroups_path, root), mode(root) is Mode.V2
+    names = ("unified",) if is_v2 else tuple(names for names in tops if controller in names.split(","))
+    file, text = NO_LIMITS[controller][is_v2]
+    for path in (tops[name] for name in names if os.path.isdir(tops[name])):
+        with open(f"{path}/{file}", "w", encoding="ascii") as written:
+            written.write(text)
 
 
 def _limit(file: str, limit: int | str, controller: str, root: str) -> None:
@@ -247,7 +248,7 @@ def _limit(file: str, limit: int | str, controller: str, root: str) -> None:
         with open(file, "w", encoding="ascii") as written:
             written.write(str(limit))
     except OSError as error:
-        raise ShimFailed(f"{file}: {error.strerror}; no {controller} limit, nothing was started") from error
+        raise ShimFailed(f"{file}: {error.strerror}; the {controller} limit is not set") from error
 
 
 def _hand_down(controller: str, directory: str, root: str) -> None:

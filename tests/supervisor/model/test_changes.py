@@ -6,7 +6,7 @@ from supervisor.model.changes import applied, limits_in
 from supervisor.model.errors import BadRequest
 from supervisor.model.limits import NO_SWAP_LIMIT, Change, ContainerLimits
 from supervisor.model.rights import Rights
-from supervisor.model.values import Policy, RestartPolicy, Spec
+from supervisor.model.values import Pod, Policy, RestartPolicy, Spec
 
 MIB = 1 << 20
 LIMITED = Spec(
@@ -54,6 +54,16 @@ def test_values_that_contradict_those_that_stay_are_refused_by_name(change: Chan
 def test_a_policy_that_contradicts_automatic_removal_is_refused() -> None:
     with pytest.raises(BadRequest):
         applied(Spec(name="web", auto_remove=True), Change(restart="always"))
+
+
+def test_a_pods_limits_are_its_own_and_other_limits_are_its_containers() -> None:
+    pause = Spec(name="pause", pod=Pod(memory_bytes=9 * MIB, pids_limit=9))
+    changed = applied(pause, Change(memory_bytes=0, cpu_limit_milli=250, restart="always"))
+    assert changed.pod == Pod(memory_bytes=0, pids_limit=9, cpu_limit_milli=250)
+    assert (changed.memory_bytes, changed.cpu_limit_milli) == (0, 0)
+    assert changed.restart == RestartPolicy(Policy.ALWAYS)
+    with pytest.raises(BadRequest, match="cpu_shares: a pod has"):
+        applied(pause, Change(cpu_shares=5))
 
 
 def test_the_limit_of_swap_follows_that_of_memory_and_the_policy_is_no_limit() -> None:

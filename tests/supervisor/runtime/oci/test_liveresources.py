@@ -125,6 +125,8 @@ def test_the_words_depend_on_the_cgroup_above(tmp_path: pathlib.Path) -> None:
         ("pids", False, "pids/exitd/abc/pids.max", "max"),
         ("cpu", True, "exitd/abc/cpu.max", "max 100000"),
         ("pids", True, "exitd/abc/pids.max", "max"),
+        ("memory", False, "memory/exitd/abc/memory.limit_in_bytes", "-1"),
+        ("memory", True, "exitd/abc/memory.max", "max"),
     ],
 )
 def test_a_limit_is_lifted_in_the_cgroup_itself(
