@@ -378,6 +378,7 @@ def usage_message(usage: DiskUsage) -> pb.DiskUsageReply:
         ],
         images=_occupied(usage.images),
         layers=_occupied(usage.layers),
+        volumes=_occupied(usage.volumes),
     )
 
 

@@ -22,7 +22,7 @@ def system() -> None:
 @output.option("table")
 @click.pass_context
 def df(ctx: click.Context, format_: str) -> int:
-    """Show what images, their layers, the writable layers of containers and their logs take."""
+    """Show what images, their layers, volumes, the writable layers of containers and their logs take."""
     wanted = output.format_of(format_)
     reply = connect(ctx).disk_usage(images=True)
     output.show(wanted, list(usage_documents(reply)), HEADINGS, _row)
@@ -65,6 +65,8 @@ def usage_documents(reply: pb.DiskUsageReply) -> Iterator[Document]:
     for kind, in_memory in (("Containers on disk", False), ("Containers in memory", True)):
         those = [each for each in reply.containers if each.in_memory is in_memory]
         yield _document(kind, _together(those))
+    if reply.HasField("volumes"):  # of an exitd that knows of them
+        yield _document("Volumes", reply.volumes)
     yield _document(
         "Log files",
         pb.Occupied(

@@ -89,11 +89,12 @@ class Occupied:
 
 @frozen
 class DiskUsage:
-    """What containers take, and images; these only if requested."""
+    """What containers take, and images and volumes; these only if requested."""
 
     containers: tuple[ContainerUsage, ...] = ()
     images: Occupied = Occupied()
     layers: Occupied = Occupied()
+    volumes: Occupied = Occupied()
 
 
 @frozen
