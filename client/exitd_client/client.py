@@ -353,7 +353,7 @@ class _Introduction:
 
 def _is_open(connection: socket.socket) -> bool:
     try:
-        return connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) != b""
+        return connection.recv(1, socket.MSG_PEEK) != b""
     except BlockingIOError:
         return True
     except OSError:
@@ -373,6 +373,7 @@ def _introduce(path: str) -> tuple[socket.socket | None, str]:
     except OSError:
         line = b""
     if token := wire.token_of(line):
+        connection.setblocking(False)
         return connection, token
     connection.close()
     return None, ""

@@ -2,6 +2,50 @@
 
 from collections.abc import Iterable, Mapping
 
+__all__ = [
+    "AmbiguousId",
+    "AmbiguousImage",
+    "BadConfig",
+    "BadImage",
+    "BadRequest",
+    "Busy",
+    "CannotConfine",
+    "CannotStart",
+    "CannotWatch",
+    "CommandNotExecutable",
+    "CommandNotFound",
+    "Compacted",
+    "ExitdError",
+    "ImageInUse",
+    "ImageStoreFailed",
+    "ImageTooLarge",
+    "NameTaken",
+    "NeverEnded",
+    "NoSuchContainer",
+    "NoSuchExec",
+    "NoSuchImage",
+    "NoSuchProcess",
+    "NoSuchVolume",
+    "NoSuchWatch",
+    "NotPermitted",
+    "OutputTooLong",
+    "Recovering",
+    "RuntimeFailed",
+    "RuntimeMissing",
+    "ShimFailed",
+    "ShimLost",
+    "ShuttingDown",
+    "StoreFailed",
+    "TimedOut",
+    "ToolFailed",
+    "ToolMissing",
+    "Unreachable",
+    "Unsupported",
+    "VolumeInUse",
+    "WrongDigest",
+    "WrongState",
+]
+
 
 class ExitdError(Exception):
     """A call has failed. The text is for a person; `reason` is the stable word, and `metadata` has its details.
@@ -224,6 +268,3 @@ def named(reason: str, text: str, metadata: Mapping[str, str]) -> ExitdError:
     error = REASONS.get(reason, ExitdError)(text or reason, metadata)
     error.reason = reason
     return error
-
-
-__all__ = ["ExitdError", *(each.__name__ for each in REASONS.values())]

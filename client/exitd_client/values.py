@@ -95,10 +95,11 @@ class Exec:
     container: str
     run: int
     args: tuple[str, ...]
-    phase: str
+    phase: str  # creating | running | exited
     init: Process | None
     started_at: datetime | None
     exit: Exit | None
+    spec: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +190,7 @@ class Version:
 
 
 # Fields of the API that these values have not, by message.
-LEFT: Mapping[str, tuple[str, ...]] = {"Container": ("streams",), "Exec": ()}
+LEFT: Mapping[str, tuple[str, ...]] = {"Container": ("streams",)}
 # And those that they have under other names.
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "Exit": {"container_id": "container"},
@@ -278,6 +279,7 @@ def exec_of(found: Any) -> Exec:
         init=_process_of(found, "init"),
         started_at=_time_of(found, "started_at"),
         exit=_exit_of(found),
+        spec=MessageToDict(found.spec, preserving_proto_field_name=True),
     )
 
 

@@ -17,7 +17,6 @@ from exitd_client import (
     ExitdError,
     Log,
     NameTaken,
-    NeverEnded,
     NoSuchContainer,
     OutputTooLong,
     Rights,
@@ -93,19 +92,14 @@ def test_what_goes_wrong_has_its_own_class_and_leaves_nothing(exitd: Client) -> 
     with pytest.raises(CommandNotFound) as missing:
         exitd.run(args=["/no/such"], name="gone", rootfs="/", auto_remove=True)
     assert missing.value.reason == "COMMAND_NOT_FOUND"
-    with pytest.raises(BadRequest, match="memory"):
-        exitd.create(args=["true"], rootfs="/", memory_bytes=1)
+    with pytest.raises(BadRequest, match="SIGNOPE"):
+        exitd.create(args=["true"], rootfs="/", stop_signal="SIGNOPE")
     with pytest.raises(TimedOut):
         exitd.wait("mine", timeout=0.2)
     with pytest.raises(NoSuchContainer) as absent:
         exitd.kill("nobody")
     assert isinstance(absent.value, ExitdError)
     assert [each.name for each in exitd.ps(all=True)] == ["mine"]
-    waiting = threading.Thread(target=lambda: exitd.rm("mine"))
-    waiting.start()
-    with pytest.raises((NeverEnded, NoSuchContainer)):
-        exitd.wait("mine", condition="removed", timeout=LIMIT)
-    waiting.join(LIMIT)
 
 
 def test_an_exec_brings_its_output_and_its_end(exitd: Client) -> None:
