@@ -115,7 +115,7 @@ def test_ends_are_printed_as_they_come(up: Daemon, tmp_path: pathlib.Path) -> No
 
 @pytest.mark.system
 def test_every_request_of_the_page_is_one_that_exitd_answers_over_reflection(up: Daemon) -> None:
-    """What grpcurl does, where there is none: it takes the descriptors by reflection, makes the request of the JSON, and
+    """What grpcurl does, where there is none: takes the descriptors by reflection, makes the request of the JSON, and
     calls."""
     with contextlib.closing(grpc.insecure_channel(wire.target(f"{up.state}/exitd.sock"))) as channel:
         served = ProtoReflectionDescriptorDatabase(channel)
