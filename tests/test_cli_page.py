@@ -1,4 +1,4 @@
-"""docs/cli.md is what exitctl has and says."""
+"""docs/cli.md and docs/docker-to-exitctl.md are what exitctl has and says."""
 
 from supervisor.cli import refused, verbs
 from tests.supervisor.cli import clipage
@@ -8,6 +8,13 @@ PAGE = clipage.PAGE.read_text()
 
 def test_the_tables_are_those_of_today() -> None:
     assert clipage.anew(PAGE) == PAGE, "run `python -m tests.supervisor.cli.clipage`"
+
+
+def test_the_map_from_docker_is_that_of_today_and_has_every_verb() -> None:
+    page = clipage.MAP.read_text()
+    assert clipage.anew(page, clipage.map_tables) == page, "run `python -m tests.supervisor.cli.clipage`"
+    for words in (*verbs.SAME, *(words for words in verbs.REFUSED if " " not in words)):
+        assert f"| `{words}` | " in page
 
 
 def test_each_option_and_each_verb_has_a_row() -> None:

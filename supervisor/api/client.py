@@ -86,9 +86,11 @@ def answers(path: str) -> bool:
 class Client:
     """The way to the daemon. Use it as a context manager; every method raises ExitdError."""
 
-    def __init__(self, path: str, ttrpc: str | None = None) -> None:
-        """Call over gRPC on `path`, or over ttrpc where that socket is given: then grpc is not even imported."""
+    def __init__(self, path: str, ttrpc: str | None = None, *, most_seconds: float | None = None) -> None:
+        """Call over gRPC on `path`, or over ttrpc where that socket is given: then grpc is not even imported.
+        `most_seconds`: a limit of each unary call but Wait that comes before its own."""
         self.path = path
+        self._most_seconds = most_seconds
         self._transport = _grpc(path) if ttrpc is None else _ttrpc(path, ttrpc)
 
     def __enter__(self) -> Self:
@@ -381,7 +383,8 @@ class Client:
         return seconds if seconds is not None else _grace_of(self.inspect(container_id).spec, None)
 
     def _call(self, method: str, request: object, seconds: float) -> Any:
-        return self._transport.call(method, request, seconds)
+        limit = seconds if self._most_seconds is None else min(seconds, self._most_seconds)
+        return self._transport.call(method, request, limit)
 
     def _stream(self, method: str, request: object, seconds: float | None) -> AnswerStream:
         return AnswerStream(self._transport.stream(method, request, seconds))

@@ -68,7 +68,10 @@ COMMANDS = {
     "doctor": ("doctor", "Check this machine, with the cure for what is wrong"),
     "version": ("about", "Show the versions of exitctl and exitd"),
     "info": ("about", "Show the daemon's settings and state"),
+    "help": ("help", "Show the help of a verb"),
+    "completion": ("help", "Print what completes commands and names in a shell"),
 }
+ASKS_FOR_HELP = frozenset(("--help", "-h"))
 
 
 class Verbs(click.Group):
@@ -111,7 +114,22 @@ class Verbs(click.Group):
             words = f"{self.path} {args[0]}".strip()
             if words in verbs.REFUSED:
                 ctx.fail(f"{words}: {verbs.REFUSED[words]}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and name is not None:
+            self._prepare(ctx, command, name, rest)
+        return name, command, rest
+
+    def _prepare(self, ctx: click.Context, command: click.Command, name: str, rest: list[str]) -> None:
+        """Add what only help and completion need, when one of them is wanted: exitctl must start fast."""
+        words = f"{self.path} {name}".strip()
+        if ctx.resilient_parsing:
+            from supervisor.cli import complete
+
+            complete.prepare(command, words, connect)
+        elif not isinstance(command, click.Group) and not ASKS_FOR_HELP.isdisjoint(rest):
+            from supervisor.cli import examples
+
+            command.epilog = examples.epilog(words)
 
 
 class Commands(Verbs):
@@ -144,14 +162,14 @@ class Commands(Verbs):
             formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
 
 
-def connect(ctx: click.Context) -> "Client":
+def connect(ctx: click.Context, *, most_seconds: float | None = None) -> "Client":
     """Return a client of the daemon named by --address or the environment, over ttrpc where possible. Closed with the
-    command."""
+    command. `most_seconds`: a limit of each of its calls that comes before their own."""
     from supervisor.api.client import Client, socket_path, ttrpc_beside
 
     options = ctx.find_root().params
     path = socket_path(options.get("address"), os.environ)
-    client = Client(path, None if options.get("grpc") else ttrpc_beside(path))
+    client = Client(path, None if options.get("grpc") else ttrpc_beside(path), most_seconds=most_seconds)
     ctx.call_on_close(client.close)
     return client
 
