@@ -359,6 +359,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             dog.start()
         services.pod_keeper.look_at_all()
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
+        if settings.now().watch_node:
+            node.spawn(watches.watch_node())
         if where := settings.now().metrics.listen:
             node.spawn(metrics.serve(where, sockets.admit_group))
         node.spawn(keeper.greet())
