@@ -310,7 +310,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         task_execs = TaskExecs(node, services.execs, execs, asides)
         relays = adapter.Relays(node.spawn, settings.state, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
-        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk)
+        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk, services.last_words)
         tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
@@ -323,7 +323,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         volume_desk = VolumeDesk(settings.root, node.containers)
         node.spawn(volume_desk.sweep())
         reloads = Reloads(configuration, inotify)
-        streams = StreamDesk(node, settings.state, services.execs.target, manager.orders)
+        streams = StreamDesk(node, settings.state, services.execs.target, manager.orders, services.last_words)
         observer, watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
@@ -373,6 +373,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         gc.enable()
         await _until_told_to_stop()
         systemd.stopping()
+        services.last_words.stop()
         desk.stop()
 
 

@@ -1,7 +1,7 @@
 """What a command that follows does while exitd is away: it waits for a limited time, and goes on where it was."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import click
 
@@ -13,6 +13,7 @@ from supervisor.model.errors import ExitdError, ShuttingDown
 GONE = (Unreachable, ShuttingDown)
 PAUSE_SECONDS = 0.1  # between two questions whether it is back
 PATIENCE_SECONDS = 60.0
+AWAY = "exitd is away; waiting for it ..."
 
 reconnect = click.option(
     "--reconnect-seconds", "patience", type=click.FloatRange(min=0), default=PATIENCE_SECONDS, metavar="S",
@@ -20,17 +21,25 @@ reconnect = click.option(
 )  # fmt: skip
 
 
-def await_return(client: Client, seconds: float, error: ExitdError) -> None:
-    """Wait until exitd answers again. Raises `error`, the one that ended the call, after `seconds`; at once if they are
-    0."""
+def await_return(
+    client: Client,
+    seconds: float,
+    error: ExitdError,
+    *,
+    say: Callable[[str], None] = complain,
+    over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Wait until exitd answers again. `over`: whether nobody waits for it any more. Raises `error`, the one that ended
+    the call, after `seconds`, or once it is over; at once if they are 0."""
     if not seconds:
         raise error
     if _answers(client):
+        time.sleep(PAUSE_SECONDS)  # it may be about to leave
         return
-    complain("exitd is away; waiting for it ...")
+    say(AWAY)
     deadline = time.monotonic() + seconds
     while not _answers(client):
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline or over():
             raise error
         time.sleep(PAUSE_SECONDS)
 

@@ -12,6 +12,7 @@ from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_code, now_ns
 from supervisor.cli.away import GONE, EventsFollowed, await_return, reconnect
 from supervisor.cli.copying import copy_log
+from supervisor.cli.logfollow import FollowedLog
 from supervisor.cli.shape import event_document, lost_document, number_of, time_text
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, TimedOut
 from supervisor.model.values import Unknown
@@ -197,13 +198,15 @@ def event_line(event: pb.Event) -> str:
 @click.option(
     "--run", "run_number", type=click.IntRange(min=0), default=0, metavar="N", help="With -f: end with that run."
 )
+@reconnect
 @click.argument("container", metavar="ID")
 @click.pass_context
 def logs(
     ctx: click.Context, container: str, follow: bool, tail: str, timestamps: bool, since: str | None,
-    until: str | None, run_number: int,
+    until: str | None, run_number: int, patience: float,
 ) -> int:  # fmt: skip
-    """Show what a container wrote, stdout to stdout and stderr to stderr."""
+    """Show what a container wrote, stdout to stdout and stderr to stderr. With -f it goes on over restarts of exitd:
+    nothing is missed, and nothing comes twice."""
     if tail != "all" and not tail.isdecimal():
         raise BadRequest(f"--tail {tail!r} is neither a number nor all")
     if tail == "0" and not follow:
@@ -220,5 +223,5 @@ def logs(
         until=None if until is None else spoken.moment(parse.moment_ns(until, now_ns())),
         timestamps=timestamps,
     )
-    copy_log(connect(ctx).logs(request))
+    copy_log(FollowedLog(connect(ctx), request, patience))
     return 0

@@ -6,6 +6,7 @@ from supervisor.engine.ending import Ending
 from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.health_checks import Prober, Probing
+from supervisor.engine.lastwords import LastWords
 from supervisor.engine.ledger import Ledger
 from supervisor.engine.nodeshutdown import NodeShutdown
 from supervisor.engine.operations import Operations, Settings
@@ -17,8 +18,8 @@ from supervisor.runtime.managers import ContainerRuntimes
 
 @frozen
 class EngineServices:
-    """One service of each kind. `prober` and `pod_keeper` are participants, to be joined to the node; `prober` and
-    `shutdown` are to be closed."""
+    """One service of each kind. `prober`, `pod_keeper` and `last_words` are participants, to be joined to the node;
+    `prober` and `shutdown` are to be closed."""
 
     ending: Ending
     prober: Prober
@@ -27,6 +28,7 @@ class EngineServices:
     execs: ExecOperations
     pod_keeper: PodKeeper
     shutdown: NodeShutdown
+    last_words: LastWords
 
 
 def services_over(
@@ -38,7 +40,8 @@ def services_over(
     prober = Prober(node, Probing(node, execs).run, ending.by_policy)
     views = Views(node, manager, execs, settings.root, settings.state)
     ledger = Ledger(node.store, node.clock, lambda: settings.now().retention)
-    containers = Operations(runs, manager, admission, ending, prober, views, ledger)
+    last_words = LastWords(node.containers, settings.root, node.spawn)
+    containers = Operations(runs, manager, admission, ending, prober, views, ledger, last_words)
     pod_keeper = PodKeeper(node, containers, ending)
     return EngineServices(
         ending,
@@ -48,4 +51,5 @@ def services_over(
         ExecOperations(node.containers, node.store, execs, ledger),
         pod_keeper,
         NodeShutdown(node, ending, pod_keeper.look_at_all),
+        last_words,
     )
