@@ -125,7 +125,11 @@ class Command:
         return code, self.out.read_bytes().decode(), self.err.read_bytes().decode()
 
     def has_shown(self, text: str) -> None:
-        until(lambda: text in self.out.read_text(), f"{text!r} is not shown by {self.process.args}")
+        until(lambda: text in self.out.read_text(), f"{text!r} is not in {self.out.name}")
+
+    def has_noticed(self) -> None:
+        """That exitd is away."""
+        until(lambda: self.err.read_text() == AWAY, f"{self.err.name} does not say that exitd is away")
 
 
 @contextlib.contextmanager
@@ -158,6 +162,7 @@ def test_every_command_that_follows_shows_each_byte_once_and_the_true_code_altho
     shared.mkdir()
     files.mkdir()
     data = os.urandom(1 << 20)
+    patient = ("--reconnect-seconds", str(LIMIT_SECONDS))
     volume = ("-v", f"{shared}:/mnt", "--rootfs", "/")
     three = "while [ ! -e /mnt/go ]; do printf .; sleep 0.02; done; echo one; until_there away; echo two; "
     three = f"{AT} {three} echo wrong >&2; until_there back; echo three"
@@ -171,11 +176,11 @@ def test_every_command_that_follows_shows_each_byte_once_and_the_true_code_altho
             cli.ok("run", "-d", "--name", name, *volume, "sh", "-c", f"{three}; exit 9")
         cli.ok("run", "-d", "--name", "host", *volume, "sleep", "1000")
         removed = begin("run", "--rm", *volume, "sh", "-c", f"{AT} echo one; until_there away; {MANY}; exit 7")
-        terminal = begin("run", "-t", *volume, "sh", "-c", f"{AT} echo one; until_there away; {MANY}; exit 8")
+        terminal = begin("run", "-t", *patient, *volume, "sh", "-c", f"{AT} echo one; until_there away; {MANY}; exit 8")
         piped = begin("run", "-i", *volume, "sh", "-c", "echo one; sha256sum", typed=True)
-        attached, logs = begin("attach", "attached"), begin("logs", "-f", "-t", "followed")
+        attached, logs = begin("attach", *patient, "attached"), begin("logs", *patient, "-ft", "followed")
         script = f"{AT} echo one; until_there away; echo two; until_there back; exit 6"
-        exec_ = begin("exec", "host", "sh", "-c", script)
+        exec_ = begin("exec", *patient, "host", "sh", "-c", script)
         for each in (removed, terminal, piped, exec_):
             each.has_shown("one")
         attached.has_shown(".")
@@ -186,7 +191,7 @@ def test_every_command_that_follows_shows_each_byte_once_and_the_true_code_altho
         piped.process.stdin.write(data[: len(data) // 2])
         made.kill()
         for each in (removed, terminal, piped, attached, logs, exec_):
-            until(lambda each=each: each.err.read_text() == AWAY, f"{each.process.args} has not noticed it")  # type: ignore[misc]
+            each.has_noticed()
         (shared / "away").touch()
         until(lambda: _written(made, "last") == 2, "they do not end")
         made.start()
@@ -231,7 +236,7 @@ def test_the_third_ctrl_c_leaves_with_130_and_a_hint_also_while_exitd_is_away(tm
             each.has_shown("one")
         made.kill()
         for each, presses in zip(commands, (3, 1), strict=True):
-            until(lambda each=each: each.err.read_text() == AWAY, "it has not noticed it")  # type: ignore[misc]
+            each.has_noticed()
             for _ in range(presses):
                 each.process.send_signal(signal.SIGINT)
                 until(lambda each=each: not _pending(each.process.pid), "the signal does not come")  # type: ignore[misc]
