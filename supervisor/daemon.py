@@ -549,6 +549,7 @@ def _info(
             *(() if layers.works else (("storage_refusal", f"{layers.detail}; {layers.cure}"),)),
             ("flush_seconds", f"{node.store.flush_seconds:.6f}"),
             ("waiters", str(len(node.containers.changes))),
+            ("subscribers", str(node.events.subscribers)),
         ),
         configuration=configuration.settings(),
     )

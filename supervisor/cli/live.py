@@ -30,21 +30,26 @@ BOLD, DIM, RED, YELLOW, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\
 
 @frozen
 class Shown:
-    """What is shown, and from which event or time on. `on_terminal`: with colours, and cut to its width."""
+    """What is shown, and from which event or time on. `most`: how many ends, 0 for all. `on_terminal`: with colours,
+    and cut to its width."""
 
     wanted: output.Format
     from_seq: int | None
     since_ns: int | None = None
+    most: int = 0
     on_terminal: bool = False
 
 
 @click.command()
 @click.option("--since", metavar="TIME", help="Begin with the ends since then: 10m (ago) or an RFC 3339 time.")
+@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after N ends.")
 @click.option("--no-watch", is_flag=True, help="Do not have exitd watch this machine: show what is watched already.")
 @reconnect
 @output.option("table")
 @click.pass_context
-def live(ctx: click.Context, since: str | None, no_watch: bool, patience: float, format_: str) -> int:
+def live(
+    ctx: click.Context, since: str | None, count: int | None, no_watch: bool, patience: float, format_: str
+) -> int:  # fmt: skip
     """Show how containers end, as they end: exitd's own, and those of every engine on this machine, which exitd then
     watches as `watch --node` does. Goes on over restarts of exitd: nothing is missed, and nothing comes twice."""
     wanted = output.format_of(format_)
@@ -54,7 +59,7 @@ def live(ctx: click.Context, since: str | None, no_watch: bool, patience: float,
     if not no_watch:
         _watch(client)
     on_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    return follow(client, Shown(wanted, seq if since_ns is None else None, since_ns, on_terminal), patience)
+    return follow(client, Shown(wanted, seq if since_ns is None else None, since_ns, count or 0, on_terminal), patience)
 
 
 def _watch(client: Client) -> None:
@@ -75,13 +80,16 @@ def follow(client: Client, shown: Shown, patience: float) -> int:
         print(f"{BOLD}{text}{PLAIN}" if shown.on_terminal else text, flush=True)
     since = None if shown.since_ns is None else spoken.moment(shown.since_ns)
     request = pb.EventsRequest(from_seq=shown.from_seq, since=since, filters=(f"type={EXIT}",))
-    followed = EventsFollowed(client, request, patience)
+    followed, count = EventsFollowed(client, request, patience), 0
     try:
         for reply in followed:
             if reply.WhichOneof("item") == "lost":
                 complain(f"some events came too fast; exitctl exits has the ends among them, until {reply.lost.to}")
             elif reply.event.HasField("exit"):
                 _print(reply.event, shown)
+                count += 1
+                if count == shown.most:
+                    return 0
     except GONE:
         complain(f"the daemon went away; what comes: exitctl events --filter type=exit --from-seq {followed.last + 1}")
         return OWN_FAILURE

@@ -12,18 +12,14 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from tests.system.daemons import Daemon, daemon
 from tests.system.exitctl import Cli
 from tests.system.waits import LIMIT_SECONDS, until
-from tests.system.watched import Engine, end_of, watch_of
+from tests.system.watched import Engine, alone_with, end_of, watch_of
 
 AWAY = "exitctl: exitd is away; waiting for it ...\n"
 IDS = ("c3" * 32, "d4" * 32)
 
 
 class Podman(Engine):
-    """runc in its own state directory, with bundles and names where podman has them."""
-
-    @property
-    def root(self) -> pathlib.Path:
-        return pathlib.Path("/run/runc")
+    """runc, with bundles and names where podman has them."""
 
     def _bundle(self, id: str, args: list[str], memory_bytes: int) -> pathlib.Path:
         made = super()._bundle(id, args, memory_bytes)
@@ -44,7 +40,7 @@ class Podman(Engine):
 @pytest.fixture
 def podman(tmp_path: pathlib.Path) -> Iterator[Podman]:
     made = Podman("runc", tmp_path / "x")
-    made.root.mkdir(exist_ok=True)
+    made.root.mkdir(parents=True)
     try:
         yield made
     finally:
@@ -68,7 +64,7 @@ def test_live_shows_each_end_of_the_machine_once_by_its_engines_names_over_a_res
     web, bomb = IDS
     out, err, json_out = tmp_path / "out", tmp_path / "err", tmp_path / "json"
     podman.run(web, "go; exit 7")
-    with daemon(extra=("--watch-node",)) as made:
+    with daemon(extra=("--watch-node",), wrapper=alone_with(podman.root)) as made:
         cli = Cli(made)
         shown = [begun(cli, out, err, "live"), begun(cli, json_out, tmp_path / "err2", "live", "--format", "json")]
         try:
@@ -132,13 +128,9 @@ def _check_ledger(cli: Cli, made: Daemon) -> None:
     assert "\nweb " in cli.ok("exits", "--by", "container")
     assert "   web   " in cli.ok("exits")
     assert [row[0] for row in map(str.split, cli.ok("exits", "--by", "reason", "--since", "1h").splitlines()[1:])]
-    since = cli.begin("live", "--since", "1h", "--no-watch", "--reconnect-seconds", "0")
-    try:
-        assert since.stdout is not None
-        assert "web" in [next(iter(since.stdout)) for _ in range(2)][1]
-    finally:
-        since.kill()
-        since.communicate()
+    since = cli.begin("live", "--since", "1h", "-n", "1", "--no-watch", "--reconnect-seconds", "0")
+    out, err = since.communicate(timeout=LIMIT_SECONDS)
+    assert (since.returncode, "web" in out.splitlines()[1], err) == (0, True, "")
     assert cli.ok("watch", "--stop", "node") == "node"
     assert cli.ok("watch", "--list").splitlines()[1:] == []
     assert cli.ok("watch", "--node", "-d") == "node"
