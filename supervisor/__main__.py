@@ -42,6 +42,7 @@ KEYS = {
     "runtime": ("default_runtime",),
     "cgroup_driver": ("cgroup_driver",),
     "exit_retention": ("retention", "exit_seconds"),
+    "watch_node": ("watch_node",),
     "reconcile_seconds": ("limits", "reconcile_seconds"),
     "runtime_seconds": ("limits", "runtime_seconds"),
 }
@@ -73,6 +74,12 @@ PATHS = ("root", "state")
     metavar="SECONDS",
     help="How long the exit of a container that removed itself can be found by its name.  "
     f"[default: {DEFAULTS.retention.exit_seconds:g}]",
+)
+@click.option(
+    "--watch-node",
+    is_flag=True,
+    default=None,
+    help="Watch how the containers of this machine's other engines end.",
 )
 @click.option(
     "--keeper",

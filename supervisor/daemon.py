@@ -323,7 +323,18 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         file_desk = FileDesk(node, services.containers, desk, settings)
         volume_desk = VolumeDesk(settings.root, node.containers)
         node.join(
-            *(tasks, runs, execs, services.pod_keeper, services.prober, services.changing, desk, volume_desk, file_desk)
+            *(
+                tasks,
+                runs,
+                execs,
+                services.pod_keeper,
+                services.prober,
+                services.changing,
+                desk,
+                volume_desk,
+                file_desk,
+            ),
+            services.last_words,
         )
         tasks.begin()
         await hub.serve()
@@ -337,7 +348,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         node.spawn(volume_desk.sweep())
         node.spawn(file_desk.thaw_left())
         reloads = Reloads(configuration, inotify)
-        streams = StreamDesk(node, settings.state, services.execs.target, manager.orders)
+        streams = StreamDesk(node, settings.state, services.execs.target, manager.orders, services.last_words)
         observer, watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
@@ -376,6 +387,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             dog.start()
         services.pod_keeper.look_at_all()
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
+        if settings.now().watch_node:
+            node.spawn(watches.watch_node())
         if where := settings.now().metrics.listen:
             node.spawn(metrics.serve(where, sockets.admit_group))
         node.spawn(keeper.greet())
@@ -388,6 +401,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         gc.enable()
         await _until_told_to_stop()
         systemd.stopping()
+        services.last_words.stop()
         desk.stop()
 
 
@@ -563,6 +577,7 @@ def _info(
             *(() if layers.works else (("storage_refusal", f"{layers.detail}; {layers.cure}"),)),
             ("flush_seconds", f"{node.store.flush_seconds:.6f}"),
             ("waiters", str(len(node.containers.changes))),
+            ("subscribers", str(node.events.subscribers)),
         ),
         configuration=configuration.settings(),
     )

@@ -316,12 +316,14 @@ class Client:
         stdout: bool = True,
         stderr: bool = True,
         lossless: bool = True,
+        counted: bool = False,
         size: tuple[int, int] | None = None,
     ) -> Attachment:
         """Attach to the streams; attached when this returns. A created container can be attached to before its start.
         Raises WrongState once it has ended.
 
-        `lossless` False: output that is not read in time is dropped and counted. `size`: rows and columns, for a
+        `lossless` False: output that is not read in time is dropped and counted. `counted`: replies that say how much
+        input was taken come in between. `size`: rows and columns, for a
         terminal.
         """
         start = pb.AttachStart(
@@ -331,6 +333,7 @@ class Client:
             stdout=stdout,
             stderr=stderr,
             lossless=lossless,
+            counted=counted,
             size=pb.Winsize(rows=size[0], cols=size[1]) if size else None,
         )
         return Attachment(self._transport.attach(start))

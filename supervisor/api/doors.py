@@ -2,7 +2,7 @@
 gRPC. Each method is `name(request, by)`; one with a stream of requests gets all of them."""
 
 import platform
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, cast
@@ -75,8 +75,8 @@ class NodeCalls(Protocol):
     def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
         """Yield the ledger. An async generator function, as `subscribe`. An empty `id`: all containers."""
 
-    async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
-        """Return all of the log, and what to await until the output of a run (0: the current one) is complete."""
+    async def log_source(self, id: str) -> logs.LogSource:
+        """Return where its log is."""
 
 
 class ChangeCalls(Protocol):
@@ -292,17 +292,27 @@ class RecordDoors:
 
     async def Logs(self, request: pb.LogsRequest, by: By) -> AsyncGenerator[pb.LogsReply, None]:
         check_room()
-        source, done = await self._node.log_source(requests.id_of(request.id))
-        run = requests.number_of(request.run, "run")
-        wanted = requests.log_wanted(request, source)
-        if request.follow:
-            portions = self._logs.follow(wanted, logs.by_then(done(run), wanted.until_ns), self._changes)
-        else:
-            portions = self._logs.read(wanted)
-        async with aclosing(portions):
-            async for items in portions:
-                for reply in replies.log_messages(items, LOG_REPLY_BYTES):
+        source = await self._node.log_source(requests.id_of(request.id))
+        run = requests.number_of(request.run, "run") or requests.number_of(request.after.run, "after.run") or source.run
+        wanted = requests.log_wanted(request, source.whole)
+        if not request.follow:
+            async with aclosing(self._logs.read(wanted)) as portions:
+                async for items in portions:
+                    for reply in _log_replies(items, run):
+                        yield reply
+            return
+        complete = logs.by_then(source.complete(run), wanted.until_ns)
+        async with source.listening(), aclosing(self._logs.follow(wanted, complete, self._changes)) as followed:
+            async for portion in followed:
+                for reply in _log_replies(portion, run):
                     yield reply
+
+
+def _log_replies(portion: logs.Portion, run: int) -> Iterator[pb.LogsReply]:
+    if isinstance(portion, logs.LogPosition):
+        yield replies.position_message(portion, run)
+    else:
+        yield from replies.log_messages(portion, LOG_REPLY_BYTES)
 
 
 class DaemonDoors:

@@ -38,6 +38,7 @@ from supervisor.model.views import DiskUsage, Info, LiveUsage, Occupied, PodView
 from supervisor.model.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logline
+from supervisor.streams.logs import LogPosition
 
 log = structlog.get_logger(__name__)
 
@@ -325,6 +326,22 @@ def log_messages(items: Iterable[logline.Item], size_bytes: int) -> Iterator[pb.
             reply.data += item.data
     if reply is not None:
         yield reply
+
+
+def position_message(position: LogPosition, run: int) -> pb.LogsReply:
+    """Return the reply that says how far a log was sent."""
+    begun = {kind: sorted(name for name, shown in position.begun.items() if shown is kind) for kind in (True, False)}
+    place = position.place
+    message = pb.LogPosition(
+        device=place.device,
+        inode=place.inode,
+        offset=place.offset,
+        digest=place.digest,
+        shown=begun[True],
+        withheld=begun[False],
+        run=run,
+    )
+    return pb.LogsReply(position=message, gap=position.gap, files=position.files)
 
 
 def image_message(image: Image, users: Iterable[str] = ()) -> pb.Image:

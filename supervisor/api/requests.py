@@ -21,7 +21,8 @@ from supervisor.model.errors import BadRequest
 from supervisor.model.storage import Storage
 from supervisor.model.values import ExitPolicy, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
-from supervisor.streams.logs import WantedLog
+from supervisor.streams.logfiles import Place
+from supervisor.streams.logs import LogPosition, WantedLog
 
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
 MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms
@@ -212,7 +213,17 @@ def log_wanted(request: pb.LogsRequest, source: WantedLog) -> WantedLog:
         since_ns=time_of(request.since, "since") if request.HasField("since") else None,
         until_ns=time_of(request.until, "until") if request.HasField("until") else None,
         timestamps=request.timestamps,
+        positions=request.positions and request.follow,
+        after=_position_of(request.after) if request.HasField("after") else None,
     )
+
+
+def _position_of(message: pb.LogPosition) -> LogPosition:
+    begun = {**dict.fromkeys(message.withheld, False), **dict.fromkeys(message.shown, True)}
+    if unknown := begun.keys() - {"stdout", "stderr"}:
+        raise BadRequest(f"after: {min(unknown)!r} is no stream", field="after")
+    offset = number_of(message.offset, "after.offset")
+    return LogPosition(Place(message.device, message.inode, offset, message.digest), begun)
 
 
 def timeout_of(request: pb.StopRequest | pb.RestartRequest | pb.StopPodRequest) -> int | None:

@@ -17,6 +17,7 @@ from shim.frozen import frozen
 from supervisor.cli import containerd, table
 from supervisor.cli.app import connect
 from supervisor.model.errors import BadRequest, ExitdError
+from supervisor.model.values import Source
 from supervisor.monitor import probe
 from supervisor.monitor.probe import Capability
 from supervisor.runtime.oci import delegation
@@ -157,8 +158,21 @@ def _program(name: str) -> Capability:
 
 def evidence(state: str) -> Iterator[Finding]:
     """Yield each source. Without record and fifo there are no reports; the others are for when those are lost."""
-    for source, result in probe.evidence(state).items():
+    found = probe.evidence(state)
+    for source, result in found.items():
         yield _finding(f"source {source}", result, fatal=source in ("record", "fifo"))
+    yield _finding("watch", watching(found[Source.PIDFD], found[Source.PROCEVENTS]), fatal=False)
+
+
+def watching(pidfd: Capability, procevents: Capability) -> Capability:
+    """Find by which of the two ways `exitctl watch` and `live` learn how others' processes end here."""
+    if pidfd.works:
+        return Capability(True, "by pidfd: the kernel keeps how a process has ended (Linux 6.15 and newer)")
+    if procevents.works:
+        less = "what ends while exitd is away is unknown"
+        return Capability(True, f"by the kernel's process events (Linux 5.10 and newer, CONFIG_PROC_EVENTS): {less}")
+    cure = "Linux 6.15; or 5.10 with CONFIG_PROC_EVENTS, CAP_NET_ADMIN, and the host's pid and network namespaces"
+    return Capability(False, f"others' processes cannot be watched: {pidfd.detail}; {procevents.detail}", cure)
 
 
 def places(state: str) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from shim.frozen import frozen
 from supervisor.api.client import Client
 from supervisor.cli import checks, keys, session
 from supervisor.cli.app import complain, connect
+from supervisor.cli.away import reconnect
 from supervisor.cli.fetch import fetch_image
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
 from supervisor.cli.spec import ALWAYS, container_spec, run_options
@@ -150,17 +151,18 @@ def _flags(name: str) -> tuple[str, ...]:
 @click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running.")
 @session.detach_keys
 @session.sig_proxy
+@reconnect
 @container_options
 @click.pass_context
 def run(
-    ctx: click.Context, /, detach: bool, detach_keys: str, sig_proxy: bool | None, cidfile: str, pidfile: str,
-    replaces: bool, **words: Any,
+    ctx: click.Context, /, detach: bool, detach_keys: str, sig_proxy: bool | None, patience: float, cidfile: str,
+    pidfile: str, replaces: bool, **words: Any,
 ) -> int:  # fmt: skip
     """Create a container, start it and follow it to its end; exit with its code."""
     options = run_options(words)
     spec = container_spec(options, os.environ)
     making = Making(cidfile, options.pull == ALWAYS, replaces=replaces)
-    manner = Manner(options.tty, options.interactive, keys.parse(detach_keys), sig_proxy)
+    manner = Manner(options.tty, options.interactive, keys.parse(detach_keys), sig_proxy, patience=patience)
     if not detach:
         manner.check("leave -t out")
     client = connect(ctx)
@@ -171,7 +173,8 @@ def run(
         print(container.id, flush=True)
         return 0
     by_log = not options.tty and container.spec.log.driver in LOGS_OF_OURS
-    followed = TerminalSession(client, SessionTarget(container.id, container.run or 1), replace(manner, by_log=by_log))
+    target = SessionTarget(container.id, container.run or 1, log_files=session.log_files(container.spec.log))
+    followed = TerminalSession(client, target, replace(manner, by_log=by_log))
     with ExitStack() as stack:
         with _nothing_left(client, container):
             stack.enter_context(followed)

@@ -23,6 +23,20 @@ def short_id(id: str) -> str:
     return own[:SHORT_ID] + at + where
 
 
+def short_name(name: str) -> str:
+    """Return a name; the beginning of one that is an engine's id of 64 hexadecimal digits."""
+    return name[:SHORT_ID] if len(name) == 64 and set(name) <= set("0123456789abcdef") else name
+
+
+def called(exit_: pb.Exit) -> str:
+    """Return the name of whose end it is: for another engine's container, its pod and what that engine calls it."""
+    from supervisor.model.watched import FOREIGN
+
+    if FOREIGN not in exit_.container_id:
+        return exit_.name
+    return "/".join(word for word in (exit_.names.pod, exit_.names.container) if word) or short_name(exit_.name)
+
+
 def nanoseconds(moment: Timestamp) -> int:
     """Convert a protobuf timestamp to ns since 1970."""
     return moment.seconds * SECOND_NS + moment.nanos

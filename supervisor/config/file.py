@@ -132,6 +132,7 @@ KEYS: dict[str, Reader] = {
     "default_runtime": runtime_name,
     "cgroup_driver": _word_of(CgroupDriver),
     "kernel_witness": _word_of(KernelWitness),
+    "watch_node": _flag,
     "log_driver": _word_of(LogDriver),
     "log_max_size": _size(4096),
     "log_max_files": _count(1, 100),

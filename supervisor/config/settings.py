@@ -105,6 +105,7 @@ class Config:
     default_runtime: str = "runc"
     cgroup_driver: CgroupDriver = CgroupDriver.AUTO
     kernel_witness: KernelWitness = KernelWitness.AUTO
+    watch_node: bool = False  # watch all that this machine's other engines run
     log_driver: LogDriver = LogDriver.CRI  # for containers that name none; so are the next two
     log_max_size: int = LOG_BYTES  # a log file is rotated before it grows larger; 0: never
     log_max_files: int = 5  # kept when rotating, with the current one
@@ -155,7 +156,7 @@ PLAIN: tuple[Path, ...] = (  # everything but the runtimes
 FIXED = frozenset(  # cannot change while exitd runs
     {
         *(("root",), ("state",), ("kernel_witness",), ("limits", "image_gib"), ("limits", "image_files")),
-        ("metrics", "listen"),
+        *(("metrics", "listen"), ("watch_node",)),
     }
 )
 

@@ -15,6 +15,7 @@ from supervisor.engine.admission import Admission
 from supervisor.engine.containers import Containers, exit_of, is_over
 from supervisor.engine.ending import Ending, made
 from supervisor.engine.health_checks import Prober
+from supervisor.engine.lastwords import LastWords
 from supervisor.engine.ledger import Ledger
 from supervisor.engine.node import GONE_SECONDS
 from supervisor.engine.runs import Runs
@@ -68,11 +69,13 @@ class Operations:
         prober: Prober,
         views: Views,
         ledger: Ledger,
+        last_words: LastWords,
     ) -> None:
         self._runs = runs
         self._node = runs.node
         self._containers = runs.node.containers
         self._manager = manager
+        self._last_words = last_words
         self._admission = admission
         self._ending = ending
         self._prober = prober
@@ -312,16 +315,18 @@ class Operations:
             return self._containers.resolve(reference).id
         return await self._ledger.id_of(reference)
 
-    async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
+    async def log_source(self, id: str) -> logs.LogSource:
         container = await self._containers.find(id)
         driver = container.spec.log.driver
         if driver is None or driver not in READERS:
             raise WrongState(_no_log(container), id=container.id)
 
         async def complete(run: int) -> None:
-            await self._output_complete(container.id, run or self._containers.known(container.id).run)
+            await self._output_complete(container.id, run)
 
-        return logs.WantedLog(self._views.log_path(container), driver, is_ours=not container.spec.log.path), complete
+        where = logs.WantedLog(self._views.log_path(container), driver, is_ours=not container.spec.log.path)
+        run = self._containers.known(container.id).run
+        return logs.LogSource(where, complete, run, lambda: self._last_words.listening(container.id))
 
     async def _output_complete(self, container_id: str, run: int) -> None:
         """The run has ended and its shim, which wrote the log, has left."""

@@ -7,6 +7,7 @@ from supervisor.engine.ending import Ending
 from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.health_checks import Prober, Probing
+from supervisor.engine.lastwords import LastWords
 from supervisor.engine.ledger import Ledger
 from supervisor.engine.nodeshutdown import NodeShutdown
 from supervisor.engine.operations import Operations, Settings
@@ -18,8 +19,8 @@ from supervisor.runtime.managers import ContainerRuntimes
 
 @frozen
 class EngineServices:
-    """One service of each kind. `prober`, `pod_keeper` and `changing` are participants, to be joined to the node;
-    `prober` and `shutdown` are to be closed."""
+    """One service of each kind. `prober`, `pod_keeper`, `changing` and `last_words` are participants, to be joined to the
+    node; `prober` and `shutdown` are to be closed."""
 
     ending: Ending
     prober: Prober
@@ -29,6 +30,7 @@ class EngineServices:
     pod_keeper: PodKeeper
     shutdown: NodeShutdown
     changing: Changing
+    last_words: LastWords
 
 
 def services_over(
@@ -40,7 +42,8 @@ def services_over(
     prober = Prober(node, Probing(node, execs).run, ending.by_policy)
     views = Views(node, manager, execs, settings.root, settings.state)
     ledger = Ledger(node.store, node.clock, lambda: settings.now().retention)
-    containers = Operations(runs, manager, admission, ending, prober, views, ledger)
+    last_words = LastWords(node.containers, settings.root, node.spawn)
+    containers = Operations(runs, manager, admission, ending, prober, views, ledger, last_words)
     pod_keeper = PodKeeper(node, containers, ending)
     return EngineServices(
         ending,
@@ -51,4 +54,5 @@ def services_over(
         pod_keeper,
         NodeShutdown(node, ending, pod_keeper.look_at_all),
         Changing(runs, manager),
+        last_words,
     )

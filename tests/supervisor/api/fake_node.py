@@ -1,7 +1,7 @@
 """A node that keeps its word in memory: what the API is tested against."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from supervisor.model.errors import NoSuchContainer
@@ -22,7 +22,7 @@ from supervisor.model.values import (
 )
 from supervisor.model.views import Info, View
 from supervisor.store import events
-from supervisor.streams.logs import WantedLog
+from supervisor.streams.logs import LogSource, WantedLog
 
 AT_NS = 1_795_176_000_000_000_001
 
@@ -153,7 +153,7 @@ class FakeNode:
         for code in range(3):
             yield ended("c1", code)
 
-    async def log_source(self, id: str) -> tuple[WantedLog, Callable[[int], Awaitable[object]]]:
+    async def log_source(self, id: str) -> LogSource:
         self.note("log_source", id)
         whole, complete = self.log
 
@@ -161,7 +161,7 @@ class FakeNode:
             self.asked.append(("done", run))
             await complete.wait()
 
-        return whole, done
+        return LogSource(whole, done, 1)
 
     def info(self) -> Info:
         self.note("info")
