@@ -11,6 +11,7 @@ from supervisor.api.logspecs import log_message
 from supervisor.api.mounts import mount_message
 from supervisor.api.resolver import resolver_message
 from supervisor.api.rights import rights_message
+from supervisor.api.secrets import secrets_message
 from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
@@ -88,6 +89,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         ipc=spec.ipc,
         init=spec.init,
         storage="" if spec.bundle else str(spec.storage),
+        secrets=secrets_message(spec.secrets),
     )
 
 

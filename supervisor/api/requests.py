@@ -14,12 +14,13 @@ from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.mounts import mount_of
 from supervisor.api.resolver import resolver_of
 from supervisor.api.rights import MOST_PIDS, rights_of
+from supervisor.api.secrets import secrets_of, within_bounds
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.model import bounds, parsing, restart, storage
 from supervisor.model.errors import BadRequest
 from supervisor.model.storage import Storage
-from supervisor.model.values import ExitPolicy, OnPauseExit, Pod, Spec
+from supervisor.model.values import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
 from supervisor.streams.logs import WantedLog
 
@@ -63,7 +64,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         labels=_pairs("labels", message.labels),
         hostname=matching("hostname", message.hostname, _HOSTNAME, "letters, digits, '-' and '.', at most 64"),
         read_only=message.read_only,
-        mounts=tuple(mount_of(f"mounts[{index}]", mount) for index, mount in enumerate(message.mounts)),
+        mounts=_mounts(message),
         namespace=matching("namespace", message.namespace, _NAME, _NAME.pattern) or "default",
         image=message.image,
         image_id=matching("image_id", message.image_id, _DIGEST, _DIGEST.pattern),
@@ -87,6 +88,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         ipc=one_of("ipc", message.ipc or "own", _IPCS),
         resolver=resolver_of(message.resolver, of_bundle=bool(message.bundle)),
         storage=_storage(message),
+        secrets=secrets_of(message.secrets, of_bundle=bool(message.bundle)),
     )
 
 
@@ -251,6 +253,12 @@ def shutdown_limit_of(message: pb.ShutDownNodeRequest) -> int:
     if not 1 <= message.limit_seconds <= MOST_SHUTDOWN_SECONDS:
         raise bad("limit_seconds", str(message.limit_seconds), f"1 to {MOST_SHUTDOWN_SECONDS}")
     return message.limit_seconds
+
+
+def _mounts(message: pb.ContainerSpec) -> tuple[Mount, ...]:
+    found = tuple(mount_of(f"mounts[{index}]", mount) for index, mount in enumerate(message.mounts))
+    within_bounds(found)
+    return found
 
 
 def _runtime(text: str) -> str:

@@ -99,6 +99,8 @@ class Playing:
         images = self._fetch(wanted)
         for path in (path for pod in wanted.pods for path in pod.host_paths):
             prepare(path)
+        for volume in wanted.volumes:  # which stay, whatever becomes of the play: they may have been there before
+            self._client.create_volume(volume)
         with ExitStack() as undo:
             undo.callback(self.take_back)
             played = tuple(self._pod(pod, images) for pod in wanted.pods)

@@ -8,6 +8,7 @@ from shim.frozen import frozen
 from supervisor.model.limits import ContainerLimits, HostDevice
 from supervisor.model.resolver import Resolver
 from supervisor.model.rights import Rights
+from supervisor.model.secrets import MountedFile, SecretWords
 from supervisor.model.status import UNKNOWN_NUMBER as UNKNOWN_NUMBER
 from supervisor.model.status import Exited as Exited
 from supervisor.model.status import ExitStatus as ExitStatus
@@ -330,7 +331,8 @@ class RestartRule:
 @frozen
 class Mount:
     """A bind mount. With `empty_dir` instead of a source: a directory of this name that lives as long as the pod, owned
-    by `group` if set. With `tmpfs`: a file system in memory."""
+    by `group` if set. With `tmpfs`: a file system in memory; an `empty_dir` with it is one that its pod shares. With
+    `files`: a directory of these, or the one file itself."""
 
     source: str
     destination: str
@@ -342,6 +344,9 @@ class Mount:
     mode: int | None = None  # of a tmpfs's root
     options: tuple[str, ...] = ()  # of mount(8), beside ro and rw
     volume: str = ""  # instead of a source: the name of a volume
+    files: tuple[MountedFile, ...] = ()
+    secret: bool = False  # of files: no reply shows them, and they are in memory
+    single: bool = False  # of one file: the destination is that file
 
 
 class OnPauseExit(StrEnum):
@@ -431,6 +436,7 @@ class Spec:
     resolver: Resolver = field(default_factory=Resolver)
     init: bool = False  # its command is begun by exitd's init program
     ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host
+    secrets: SecretWords = field(default_factory=SecretWords)
     storage: Storage = field(default_factory=Storage)  # of its writable layer; without meaning for a bundle
 
 
