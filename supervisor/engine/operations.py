@@ -22,7 +22,7 @@ from supervisor.engine.views import Views
 from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShuttingDown, TimedOut, WrongState
 from supervisor.model.pods import PodState
-from supervisor.model.values import LIVE, Asked, By, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
+from supervisor.model.values import LIVE, Asked, By, CheckKind, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
 from supervisor.model.views import View
 from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.events import Item
@@ -236,7 +236,8 @@ class Operations:
 
     async def inspect(self, id: str) -> View:
         container = await self._containers.find(id)
-        return replace(self._views.of(container), health=self._prober.seen(container.id))
+        seen = self._prober.seen_all(container.id)
+        return replace(self._views.of(container), health=seen.get(CheckKind.CHECK), probes=seen)
 
     async def pids(self, id: str) -> tuple[int, ...]:
         container = await self._containers.find(id)

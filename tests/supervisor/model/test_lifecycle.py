@@ -54,6 +54,8 @@ TABLE: dict[tuple[Phase, str], Phase | None] = {
     (Phase.RUNNING, "OomSeen"): Phase.RUNNING,
     (Phase.PAUSED, "OomSeen"): Phase.PAUSED,
     (Phase.RUNNING, "HealthSeen"): Phase.RUNNING,
+    (Phase.RUNNING, "HookMoved"): Phase.RUNNING,
+    (Phase.PAUSED, "HookMoved"): Phase.PAUSED,
     (Phase.EXITED, "Cleaned"): Phase.EXITED,
     (Phase.RESTARTING, "Cleaned"): Phase.RESTARTING,
     (Phase.REMOVING, "Cleaned"): Phase.REMOVING,

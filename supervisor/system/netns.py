@@ -1,0 +1,100 @@
+"""Sockets in the network namespace of another process. A socket belongs for ever to the namespace that it was made in,
+so only the making of it happens there, in a thread that ends with it; connecting and the rest happen in the event loop.
+
+setns(2), network_namespaces(7). A thread's namespaces are its own; one that has changed them is never used again.
+"""
+
+import asyncio
+import ctypes
+import os
+import socket
+import threading
+from collections.abc import Sequence
+
+from supervisor.model.errors import WrongState
+from supervisor.model.values import Process
+from supervisor.system import threads
+
+CLONE_NEWNET = 0x40000000
+STARTED_FIELD = 19  # of proc_pid_stat(5), counted behind the command's name
+
+
+async def sockets_in(process: Process, families: Sequence[int]) -> dict[int, socket.socket]:
+    """Return a stream socket of each address family that the kernel has, in the network namespace of this process; the
+    caller closes them. Raises WrongState when the process has ended, OSError, CannotStart."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[dict[int, socket.socket]] = loop.create_future()
+
+    def work() -> None:
+        try:
+            made = _made(process, families)
+        except BaseException as error:  # to the one that waits, whatever it was
+            _hand_over(loop, outcome, error)
+        else:
+            _hand_over(loop, outcome, made)
+
+    threads.start(threading.Thread(target=work, name="netns", daemon=True))
+    return await outcome
+
+
+def _hand_over(
+    loop: asyncio.AbstractEventLoop,
+    outcome: "asyncio.Future[dict[int, socket.socket]]",
+    what: dict[int, socket.socket] | BaseException,
+) -> None:
+    def settle() -> None:
+        if isinstance(what, BaseException):
+            if not outcome.done():
+                outcome.set_exception(what)
+        elif outcome.done():  # cancelled: nobody takes them
+            close_all(what)
+        else:
+            outcome.set_result(what)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:  # the loop has ended meanwhile
+        if isinstance(what, dict):
+            close_all(what)
+
+
+def close_all(sockets: dict[int, socket.socket]) -> None:
+    for each in sockets.values():
+        each.close()
+
+
+def _made(process: Process, families: Sequence[int]) -> dict[int, socket.socket]:
+    try:
+        namespace_fd = os.open(f"/proc/{process.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise WrongState(f"process {process.pid} has ended") from error
+    try:
+        if _started(process.pid) != process.started_ticks:  # after the open: so that was its own namespace
+            raise WrongState(f"process {process.pid} has ended")
+        _enter(namespace_fd)
+    finally:
+        os.close(namespace_fd)
+    found: dict[int, socket.socket] = {}
+    for family in families:
+        try:
+            found[family] = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        except OSError:  # no such family in this kernel: EAFNOSUPPORT
+            continue
+    if not found:
+        raise OSError(f"none of the address families {list(families)} can be had here")
+    return found
+
+
+def _started(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="surrogateescape") as file:
+            return int(file.read().rpartition(")")[2].split()[STARTED_FIELD])
+    except (OSError, ValueError, IndexError):
+        return -1
+
+
+def _enter(namespace_fd: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace_fd, CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
