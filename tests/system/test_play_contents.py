@@ -135,11 +135,13 @@ spec:
 """
 
 
-def test_down_takes_all_pods_of_a_deployment_however_many_the_file_says_now(cli: Cli, tmp_path: pathlib.Path) -> None:
+def test_down_takes_all_pods_of_a_deployment_however_many_the_file_says_now(
+    cli: Cli, client: Client, tmp_path: pathlib.Path
+) -> None:
     file = tmp_path / "deployment.yaml"
     file.write_text(DEPLOYMENT)
     assert cli("play", str(file)).code == 0
-    assert sorted(cli.ok("pods", "--format", "{{.Name}}").splitlines()) == ["web-0", "web-1", "web-2"]
+    assert sorted(pod.spec.name for pod in client.pods()) == ["web-0", "web-1", "web-2"]
     file.write_text(DEPLOYMENT.replace("3", "1"))
     cli.ok("play", "--down", str(file))
     assert cli.ok("pods", "-q") == ""
