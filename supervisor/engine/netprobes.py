@@ -5,6 +5,7 @@ not followed, and no name is looked up: a target is an address, or the loopback.
 """
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Sequence
@@ -52,7 +53,9 @@ async def _connected(init: Process, addresses: Sequence[str], port: int) -> tupl
             try:
                 await asyncio.get_running_loop().sock_connect(sockets[family], (address, port))
             except OSError as error:
-                why = why or f"{address}:{port}: {error.strerror or error}"  # the first is what most programs have
+                why = (
+                    why or f"{address}:{port}: {os.strerror(error.errno or 0)}"
+                )  # the first is what most programs have
                 continue
             return sockets.pop(family), address
     finally:

@@ -11,12 +11,12 @@ import socket
 import threading
 from collections.abc import Sequence
 
+from shim import native
 from supervisor.model.errors import WrongState
 from supervisor.model.values import Process
 from supervisor.system import threads
 
 CLONE_NEWNET = 0x40000000
-STARTED_FIELD = 19  # of proc_pid_stat(5), counted behind the command's name
 
 
 async def sockets_in(process: Process, families: Sequence[int]) -> dict[int, socket.socket]:
@@ -69,9 +69,13 @@ def _made(process: Process, families: Sequence[int]) -> dict[int, socket.socket]
     except FileNotFoundError as error:
         raise WrongState(f"process {process.pid} has ended") from error
     try:
-        if _started(process.pid) != process.started_ticks:  # after the open: so that was its own namespace
+        if (
+            native.process_stat(process.pid)[2] != process.started_ticks
+        ):  # after the open: so that was its own namespace
             raise WrongState(f"process {process.pid} has ended")
         _enter(namespace_fd)
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise WrongState(f"process {process.pid} has ended") from error
     finally:
         os.close(namespace_fd)
     found: dict[int, socket.socket] = {}
@@ -83,14 +87,6 @@ def _made(process: Process, families: Sequence[int]) -> dict[int, socket.socket]
     if not found:
         raise OSError(f"none of the address families {list(families)} can be had here")
     return found
-
-
-def _started(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="surrogateescape") as file:
-            return int(file.read().rpartition(")")[2].split()[STARTED_FIELD])
-    except (OSError, ValueError, IndexError):
-        return -1
 
 
 def _enter(namespace_fd: int) -> None:
