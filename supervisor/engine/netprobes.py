@@ -5,12 +5,15 @@ not followed, and no name is looked up: a target is an address, or the loopback.
 """
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
 from collections.abc import Sequence
 from functools import cache
 
+from supervisor.model.errnos import USED_UP
+from supervisor.model.errors import CannotStart
 from supervisor.model.health import ProbeAnswer
 from supervisor.model.httpreply import StatusFound, StatusReader, request
 from supervisor.model.values import HttpTarget, Process, TcpTarget
@@ -21,9 +24,12 @@ READ_BYTES = 4096
 
 
 async def answer_of(init: Process, target: TcpTarget | HttpTarget) -> tuple[ProbeAnswer, str]:
-    """Return whether the target answers well, and the reason for people. Raises WrongState when init has ended, and
-    OSError, CannotStart when the probe could not be made for no fault of the container's."""
-    line, address = await _connected(init, addresses_of(target), target.port)
+    """Return whether the target answers well, and the reason for people. Raises WrongState when init has ended, OSError
+    when the probe could not be made, for no fault of the container's."""
+    try:
+        line, address = await _connected(init, addresses_of(target), target.port)
+    except CannotStart as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
     if line is None:
         return ProbeAnswer(False), address
     try:
@@ -53,9 +59,10 @@ async def _connected(init: Process, addresses: Sequence[str], port: int) -> tupl
             try:
                 await asyncio.get_running_loop().sock_connect(sockets[family], (address, port))
             except OSError as error:
-                why = (
-                    why or f"{address}:{port}: {os.strerror(error.errno or 0)}"
-                )  # the first is what most programs have
+                if error.errno in USED_UP:
+                    raise  # that is this machine's, and says nothing of the container
+                # Of several the first is shown: most programs listen there.
+                why = why or f"{address}:{port}: {os.strerror(error.errno or 0)}"
                 continue
             return sockets.pop(family), address
     finally:
@@ -74,7 +81,10 @@ async def _http(line: socket.socket, address: str, target: HttpTarget) -> tuple[
         found = None
         while found is None:
             found = status.feed(await reader.read(READ_BYTES))
-    except (OSError, ssl.SSLError) as error:  # it is the other side's: reset, or no TLS
+    except OSError as error:  # ssl.SSLError is one
+        if error.errno in USED_UP and not isinstance(error, ssl.SSLError):
+            raise
+        # Reset, or no TLS: it is the other side's.
         return ProbeAnswer(False), f"{address}:{target.port}: {error}"
     finally:
         if writer is not None:

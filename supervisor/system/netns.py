@@ -6,6 +6,7 @@ setns(2), network_namespaces(7). A thread's namespaces are its own; one that has
 
 import asyncio
 import ctypes
+import errno
 import os
 import socket
 import threading
@@ -16,6 +17,7 @@ from supervisor.model.errors import WrongState
 from supervisor.model.values import Process
 from supervisor.system import threads
 
+NO_FAMILY = frozenset({errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT})  # of this kernel
 CLONE_NEWNET = 0x40000000
 
 
@@ -69,9 +71,8 @@ def _made(process: Process, families: Sequence[int]) -> dict[int, socket.socket]
     except FileNotFoundError as error:
         raise WrongState(f"process {process.pid} has ended") from error
     try:
-        if (
-            native.process_stat(process.pid)[2] != process.started_ticks
-        ):  # after the open: so that was its own namespace
+        # After the open: so what was opened is its own.
+        if native.process_stat(process.pid)[2] != process.started_ticks:
             raise WrongState(f"process {process.pid} has ended")
         _enter(namespace_fd)
     except (FileNotFoundError, ProcessLookupError) as error:
@@ -82,10 +83,10 @@ def _made(process: Process, families: Sequence[int]) -> dict[int, socket.socket]
     for family in families:
         try:
             found[family] = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        except OSError:  # no such family in this kernel: EAFNOSUPPORT
-            continue
-    if not found:
-        raise OSError(f"none of the address families {list(families)} can be had here")
+        except OSError as error:
+            if error.errno not in NO_FAMILY:
+                close_all(found)
+                raise
     return found
 
 
