@@ -315,6 +315,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         admission = Admission(node.containers, desk, settings.now, refusal)
         services = services_over(runs, manager, execs, admission, settings)
         stack.callback(services.prober.close)
+        stack.callback(services.pod_keeper.close)
         stack.callback(services.shutdown.close)
         asides = adapter.Asides()
         task_execs = TaskExecs(node, services.execs, execs, asides)
@@ -323,18 +324,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         file_desk = FileDesk(node, services.containers, desk, settings)
         volume_desk = VolumeDesk(settings.root, node.containers)
         node.join(
-            *(
-                tasks,
-                runs,
-                execs,
-                services.pod_keeper,
-                services.prober,
-                services.changing,
-                desk,
-                volume_desk,
-                file_desk,
-            ),
-            services.last_words,
+            *(tasks, runs, execs, services.ending, services.hooks, services.pod_keeper, services.prober),
+            *(services.changing, desk, volume_desk, file_desk, services.last_words),
         )
         tasks.begin()
         await hub.serve()

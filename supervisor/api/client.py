@@ -285,7 +285,7 @@ class Client:
     def exits(self, request: pb.ExitsRequest) -> Iterator[pb.Exit]:
         return (reply.exit for reply in self._stream("Exits", request, WORK_SECONDS))
 
-    def events(self, request: pb.EventsRequest) -> Iterator[pb.EventsReply]:
+    def events(self, request: pb.EventsRequest) -> AnswerStream:
         """Yield events, for ever unless the request says otherwise."""
         return self._stream("Events", request, None)
 

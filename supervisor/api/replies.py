@@ -9,8 +9,10 @@ from supervisor.api.checks import check_message, health_message
 from supervisor.api.limits import devices_message, limits_message
 from supervisor.api.logspecs import log_message
 from supervisor.api.mounts import mount_message
+from supervisor.api.probes import hooks_message, probes_message, states_message
 from supervisor.api.resolver import resolver_message
 from supervisor.api.rights import rights_message
+from supervisor.api.secrets import secrets_message
 from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
@@ -90,6 +92,9 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         ipc=spec.ipc,
         init=spec.init,
         storage="" if spec.bundle else str(spec.storage),
+        probes=probes_message(spec.probes),
+        hooks=hooks_message(spec.hooks),
+        secrets=secrets_message(spec.secrets),
     )
 
 
@@ -117,6 +122,8 @@ def pod_spec_message(pod: Pod) -> pb.PodSpec:
         log_directory=pod.log_directory,
         pids_limit=pod.pids_limit,
         cpu_limit_milli=pod.cpu_limit_milli,
+        active_deadline_seconds=pod.active_deadline_seconds,
+        sidecars=pod.sidecars,
     )
 
 
@@ -173,6 +180,7 @@ def _container_message(view: View) -> pb.Container:
         execs=map(exec_message, view.execs),
         sandbox_run=container.sandbox_run,
         health=health_message(container.health, view.health),
+        probes=states_message(container, view.probes),
         streams=_counters(view.streams) if view.streams else None,
         of_containerd=container.spec.task is not None,
     )

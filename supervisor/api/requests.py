@@ -12,14 +12,16 @@ from supervisor.api.checks import check_of
 from supervisor.api.limits import devices_of, limits_of, sysctls_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.mounts import mount_of
+from supervisor.api.probes import hooks_of, probes_of
 from supervisor.api.resolver import resolver_of
 from supervisor.api.rights import MOST_PIDS, rights_of
+from supervisor.api.secrets import secrets_of, within_bounds
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.model import bounds, parsing, restart, storage
 from supervisor.model.errors import BadRequest
 from supervisor.model.storage import Storage
-from supervisor.model.values import ExitPolicy, OnPauseExit, Pod, Spec
+from supervisor.model.values import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
 from supervisor.streams.logfiles import Place
 from supervisor.streams.logs import LogPosition, WantedLog
@@ -28,6 +30,8 @@ MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit i
 MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms
 MAX_NUMBER = 2**63 - 1  # what the database and the OCI spec can hold
 MOST_SHUTDOWN_SECONDS = 600
+MOST_DEADLINE_SECONDS = 2**31 - 1
+MOST_SIDECARS = 100
 MOST_FOREIGN = 8192  # characters of the id of a container that others run: it has a path in it
 CONDITIONS = ("exited", "next-exit", "removed")
 _NETWORKS = ("", "none", "host", "pod")
@@ -64,7 +68,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         labels=_pairs("labels", message.labels),
         hostname=matching("hostname", message.hostname, _HOSTNAME, "letters, digits, '-' and '.', at most 64"),
         read_only=message.read_only,
-        mounts=tuple(mount_of(f"mounts[{index}]", mount) for index, mount in enumerate(message.mounts)),
+        mounts=_mounts(message),
         namespace=matching("namespace", message.namespace, _NAME, _NAME.pattern) or "default",
         image=message.image,
         image_id=matching("image_id", message.image_id, _DIGEST, _DIGEST.pattern),
@@ -88,6 +92,9 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         ipc=one_of("ipc", message.ipc or "own", _IPCS),
         resolver=resolver_of(message.resolver, of_bundle=bool(message.bundle)),
         storage=_storage(message),
+        probes=probes_of(message),
+        hooks=hooks_of(message),
+        secrets=secrets_of(message.secrets, of_bundle=bool(message.bundle)),
     )
 
 
@@ -123,6 +130,8 @@ def pod_of(message: pb.PodSpec) -> Pod:
         log_directory=absolute("pod.log_directory", message.log_directory),
         pids_limit=_pids(message.pids_limit),
         cpu_limit_milli=cpu_of("pod.cpu_limit_milli", message.cpu_limit_milli),
+        active_deadline_seconds=_deadline(message.active_deadline_seconds),
+        sidecars=_sidecars(message.sidecars),
     )
 
 
@@ -276,6 +285,12 @@ def shutdown_limit_of(message: pb.ShutDownNodeRequest) -> int:
     return message.limit_seconds
 
 
+def _mounts(message: pb.ContainerSpec) -> tuple[Mount, ...]:
+    found = tuple(mount_of(f"mounts[{index}]", mount) for index, mount in enumerate(message.mounts))
+    within_bounds(found)
+    return found
+
+
 def _runtime(text: str) -> str:
     return text if text.startswith("/") else matching("runtime", text, _NAME, "a plain name or an absolute path")
 
@@ -291,6 +306,21 @@ def _pids(limit: int) -> int:
     if limit > MOST_PIDS:
         raise bad("pod.pids_limit", str(limit), f"1 to {MOST_PIDS}, or 0 for no limit")
     return limit
+
+
+def _deadline(seconds: int) -> int:
+    if seconds > MOST_DEADLINE_SECONDS:
+        raise bad("pod.active_deadline_seconds", str(seconds), f"1 to {MOST_DEADLINE_SECONDS}, or 0 for none")
+    return seconds
+
+
+def _sidecars(names: Sequence[str]) -> tuple[str, ...]:
+    if len(names) > MOST_SIDECARS or len(set(names)) < len(names):
+        raise BadRequest(f"pod.sidecars: at most {MOST_SIDECARS} names, each once", field="pod.sidecars")
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise bad("pod.sidecars", name, _NAME.pattern)
+    return tuple(names)
 
 
 def _storage(message: pb.ContainerSpec) -> Storage:

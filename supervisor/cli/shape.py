@@ -139,7 +139,15 @@ def _state(container: pb.Container) -> Document:
         "StartedAt": _time_or_never(container, "started_at"),
         "FinishedAt": _time_or_never(container, "finished_at"),
         "Health": _health(container.health) if container.HasField("health") else None,
+        **({"Probes": _probes(container.probes)} if container.HasField("probes") else {}),
     }
+
+
+def _probes(states: pb.ProbeStates) -> Document:
+    """Return what Kubernetes' probes have found; null for one that there is not."""
+    names = ("startup", "liveness", "readiness")
+    found = {each.title(): _health(getattr(states, each)) if states.HasField(each) else None for each in names}
+    return {"Started": states.started, "Ready": states.ready, **found}
 
 
 def _health(health: pb.Health) -> Document:
@@ -152,11 +160,18 @@ def _result(result: pb.HealthResult) -> Document:
     return {
         "Start": time_text(result.start),
         "End": time_text(result.end),
-        "ExitCode": number_of(pb.Exit(kind=result.kind, code=code, signal=signal)),
+        "ExitCode": _number(result, code, signal),
         "Output": result.output.decode("utf-8", "replace"),
         "Exit": {"Kind": result.kind, "Code": code, "Signal": signal, "Cause": result.cause},
         "TimedOut": result.timed_out,
     }
+
+
+def _number(result: pb.HealthResult, code: int | None, signal: int | None) -> int:
+    """A probe over the network has no code: as docker's tools read it, 0 is good and 1 is not."""
+    if result.kind in ("passed", "failed"):
+        return 0 if result.kind == "passed" else 1
+    return number_of(pb.Exit(kind=result.kind, code=code, signal=signal))
 
 
 def _config(spec: pb.ContainerSpec) -> Document:
@@ -187,6 +202,11 @@ def _check(health: pb.HealthSpec) -> Document:
     }
 
 
+def _files(spec: pb.ContainerSpec) -> Document:
+    """Return the names of the files that are made for it, by where they are."""
+    return {mount.destination: [file.path for file in mount.files] for mount in spec.mounts if mount.files}
+
+
 def _host_config(spec: pb.ContainerSpec) -> Document:
     # `inspect` alone needs them.
     from supervisor.cli.limitwords import device_word
@@ -204,7 +224,8 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "RestartPolicy": {"Name": policy, "MaximumRetryCount": int(retries) if retries.isdecimal() else 0},
         "AutoRemove": spec.auto_remove,
         "ReadonlyRootfs": spec.read_only,
-        "Binds": [bind_word(mount) for mount in spec.mounts if not mount.tmpfs],
+        "Binds": [bind_word(mount) for mount in spec.mounts if not (mount.tmpfs or mount.files)],
+        **({"Files": files} if (files := _files(spec)) else {}),
         "Tmpfs": {mount.destination: tmpfs_options(mount) for mount in spec.mounts if mount.tmpfs},
         "MemoryReservation": spec.limits.memory_reservation_bytes,
         "MemorySwap": spec.limits.memory_swap_bytes or spec.memory_bytes,

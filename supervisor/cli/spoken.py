@@ -132,7 +132,7 @@ def _status(container: pb.Container, now_ns: int) -> str:
         case pb.PHASE_RUNNING if container.monitored_by == "unresponsive":
             return f"Up {span(now_ns - nanoseconds(container.started_at))} (unresponsive)"
         case pb.PHASE_RUNNING:
-            return f"Up {span(now_ns - nanoseconds(container.started_at))}{_health(container.health.status)}"
+            return f"Up {span(now_ns - nanoseconds(container.started_at))}{_health(container)}"
         case pb.PHASE_PAUSED:
             return f"Up {span(now_ns - nanoseconds(container.started_at))} (Paused)"
         case pb.PHASE_RESTARTING:
@@ -145,8 +145,16 @@ def _status(container: pb.Container, now_ns: int) -> str:
             return "Unknown"
 
 
-def _health(status: str) -> str:
+def _health(container: pb.Container) -> str:
+    status = container.health.status
+    if container.HasField("probes"):
+        states = container.probes
+        return " (starting)" if not states.started else "" if not states.HasField("readiness") else _ready(states)
     return f" ({'health: ' if status == 'starting' else ''}{status})" if status else ""
+
+
+def _ready(states: pb.ProbeStates) -> str:
+    return " (ready)" if states.ready else " (not ready)"
 
 
 def command(args: tuple[str, ...] | list[str], *, whole: bool) -> str:

@@ -28,6 +28,7 @@ from supervisor.model.values import (
     LIVE,
     Asked,
     By,
+    CheckKind,
     Container,
     Exit,
     HealthStatus,
@@ -254,7 +255,8 @@ class Operations:
 
     async def inspect(self, id: str) -> View:
         container = await self._containers.find(id)
-        return replace(self._views.of(container), health=self._prober.seen(container.id))
+        seen = self._prober.seen_all(container.id)
+        return replace(self._views.of(container), health=seen.get(CheckKind.CHECK), probes=seen)
 
     async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
         container = await self._running(id, Phase.RUNNING)

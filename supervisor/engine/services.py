@@ -7,6 +7,7 @@ from supervisor.engine.ending import Ending
 from supervisor.engine.execlife import Execs
 from supervisor.engine.execops import ExecOperations
 from supervisor.engine.health_checks import Prober, Probing
+from supervisor.engine.hooks import HookKeeper, HookRunner
 from supervisor.engine.lastwords import LastWords
 from supervisor.engine.ledger import Ledger
 from supervisor.engine.nodeshutdown import NodeShutdown
@@ -19,10 +20,11 @@ from supervisor.runtime.managers import ContainerRuntimes
 
 @frozen
 class EngineServices:
-    """One service of each kind. `prober`, `pod_keeper`, `changing` and `last_words` are participants, to be joined to the
-    node; `prober` and `shutdown` are to be closed."""
+    """One service of each kind. `ending`, `hooks`, `prober`, `pod_keeper`, `changing` and `last_words` are
+    participants, to be joined to the node; `prober` and `shutdown` are to be closed."""
 
     ending: Ending
+    hooks: HookKeeper
     prober: Prober
     containers: Operations
     pods: PodOperations
@@ -38,8 +40,10 @@ def services_over(
 ) -> EngineServices:
     """Return the services over the node of these runs. `execs` are the node's."""
     node = runs.node
-    ending = Ending(node, manager, execs)
-    prober = Prober(node, Probing(node, execs).run, ending.by_policy)
+    probing = Probing(node, execs)
+    runner = HookRunner(node, probing.run)
+    ending = Ending(node, manager, execs, runner)
+    prober = Prober(node, probing.run, ending.by_policy)
     views = Views(node, manager, execs, settings.root, settings.state)
     ledger = Ledger(node.store, node.clock, lambda: settings.now().retention)
     last_words = LastWords(node.containers, settings.root, node.spawn)
@@ -47,6 +51,7 @@ def services_over(
     pod_keeper = PodKeeper(node, containers, ending)
     return EngineServices(
         ending,
+        HookKeeper(node, runner, ending.by_policy),
         prober,
         containers,
         PodOperations(runs, containers, views, ledger),

@@ -1,10 +1,12 @@
 """What the node shows the API of itself and of containers, beyond what the store holds."""
 
+from dataclasses import field
+
 from shim.frozen import frozen
 from supervisor.model.execs import Exec
 from supervisor.model.health import Health
 from supervisor.model.pods import PodState
-from supervisor.model.values import Container, Counters, Pod, Process
+from supervisor.model.values import CheckKind, Container, Counters, Pod, Process
 
 
 @frozen
@@ -20,6 +22,7 @@ class View:
     restart_at_ns: int | None = None  # CLOCK_REALTIME of the next run, computed from the boot clock for each request
     streams: Counters | None = None  # only if requested, and the shim has answered
     health: Health | None = None  # only if requested: what this daemon has seen of its health check
+    probes: dict[CheckKind, Health] = field(default_factory=dict)  # as `health`, of its probes
     execs: tuple[Exec, ...] = ()  # those that have not ended
 
 

@@ -25,6 +25,7 @@ from supervisor.model.values import (
     Exit,
     Exited,
     HealthStatus,
+    HookStage,
     LogDriver,
     LogMode,
     OnUnhealthy,
@@ -55,6 +56,7 @@ STRANGERS: dict[type[StrEnum], StrEnum] = {
     LogMode: LogMode.BLOCKING,
     OnUnhealthy: OnUnhealthy.NONE,
     HealthStatus: HealthStatus.STARTING,
+    HookStage: HookStage.DONE,
 }
 
 

@@ -4,6 +4,7 @@ ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names
 ROOT/c/ID/rootfs/               the overlay with its layer, unless the container runs on a bundle
 ROOT/c/ID/etc/                  hosts, hostname and resolv.conf, made anew for each run
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
+ROOT/c/ID/files/, secrets/      what its mounts of files have in them, see `contents.py`
 ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
 """
 
@@ -26,6 +27,7 @@ from supervisor.monitor import probe, rundir
 from supervisor.runtime.oci import (
     cgroups,
     command,
+    contents,
     delegation,
     liveresources,
     machine,
@@ -120,6 +122,7 @@ def prepare(
         if _has_files(container.spec):
             _write_files(container, f"{directory}/{ETC}")
         _make_empty_dirs(container, root)
+        contents.make(directory, container.spec.mounts)
         _make_volumes(container, root, merged, fill)
         joins = links(container, state)
         document = _read(directory)
@@ -210,6 +213,7 @@ def remove(container_id: str, root: str, let_go: Callable[[int], None] = os.clos
         try:
             rootfs.release(f"{directory}/rootfs")
             rootfs.release_shm(f"{directory}/{SHM}")
+            contents.release(directory)
             # Only after the mounts are gone: what is removed recursively must be exitd's own.
             if rootfs.mounts_under(directory):
                 raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
@@ -333,12 +337,17 @@ def _make_empty_dirs(container: Container, root: str) -> None:
         if mount.empty_dir:
             path = _empty_dir(container, root, mount)
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            # Whatever the umask is: members run as different users. setgid: what is made there gets the group, too.
+            mode = 0o777 if mount.group is None else 0o2777
             with suppress(FileExistsError):
                 os.mkdir(path)
                 if mount.group is not None:
                     os.chown(path, -1, mount.group)
-                # Whatever the umask is: members run as different users. setgid: what is made there gets the group, too.
-                os.chmod(path, 0o777 if mount.group is None else 0o2777)
+                os.chmod(path, mode)
+            if mount.tmpfs:
+                size = f",size={mount.size_bytes}" if mount.size_bytes else ""
+                group = f",gid={mount.group}" if mount.group is not None else ""
+                rootfs.prepare_tmpfs(path, f"mode={mode:o}{group}{size}")
 
 
 def _make_volumes(container: Container, root: str, merged: str, fill: volumes.Fill) -> None:
@@ -358,16 +367,19 @@ def volumes_of(container: Container, root: str) -> str:
     return f"{directory_of(root, pod_of(container) or container.id)}/volumes"
 
 
-def _with_source(container: Container, root: str, mount: Mount) -> Mount:
+def _with_source(container: Container, root: str, index: int, mount: Mount) -> Mount:
+    if mount.files:
+        return replace(mount, source=contents.source_of(directory_of(root, container.id), index, mount))
     if mount.volume:
         return replace(mount, source=volumes.path_of(root, mount.volume))
-    return replace(mount, source=_empty_dir(container, root, mount)) if mount.empty_dir else mount
+    # An empty directory in memory is mounted where all members of its pod find it: for each of them it is a directory.
+    return replace(mount, source=_empty_dir(container, root, mount), tmpfs=False) if mount.empty_dir else mount
 
 
 def _with_sources(container: Container, root: str) -> Spec:
     """Return the spec with the directories of empty_dir mounts and volumes, read-only if the container shares its root
     with others."""
-    mounts = tuple(_with_source(container, root, mount) for mount in container.spec.mounts)
+    mounts = tuple(_with_source(container, root, index, mount) for index, mount in enumerate(container.spec.mounts))
     shared = not container.spec.bundle and rootfs.is_shared(container.spec)
     mounts = (*mounts, *_init(container, root))  # in a directory that is mounted at its place, too
     return replace(container.spec, mounts=mounts, read_only=container.spec.read_only or shared)

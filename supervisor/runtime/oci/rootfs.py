@@ -123,6 +123,12 @@ def scratch_options(limits: Limits, size_bytes: int = 0) -> str:
     return f"mode=0700,size={size_bytes or limits.scratch_mib << 20},nr_inodes={limits.scratch_files}"
 
 
+def prepare_tmpfs(directory: str, options: str) -> None:
+    """Mount a tmpfs on an existing directory, with the options of tmpfs(5). Repeatable."""
+    if not os.path.ismount(directory):
+        _mount("exitd-memory", directory, "tmpfs", (MS_NOSUID | MS_NODEV, options))
+
+
 def prepare_shm(directory: str) -> None:
     """Mount a tmpfs for the /dev/shm that the members of a pod share. Repeatable; `release_shm` undoes it."""
     os.makedirs(directory, mode=0o700, exist_ok=True)

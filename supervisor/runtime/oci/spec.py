@@ -334,8 +334,8 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
     return {
         "terminal": spec.tty,
         "user": user_section(user),
-        "args": [*((INIT, "--") if spec.init else ()), *spec.args],
-        "env": merge_env(defaults, spec.env),
+        "args": [*((INIT, "--") if spec.init else ()), *spec.secrets.used(spec.args)],
+        "env": merge_env(defaults, (*spec.secrets.env, *spec.env)),
         "cwd": _absolute(spec.cwd, "working directory"),
         "capabilities": privileges.capability_sets(spec.rights, user, host.capabilities),
         "rlimits": privileges.rlimits(spec.rights, host.hard_files),

@@ -59,6 +59,8 @@ TABLE: dict[tuple[Phase, str], Phase | None] = {
     (Phase.RUNNING, "OomSeen"): Phase.RUNNING,
     (Phase.PAUSED, "OomSeen"): Phase.PAUSED,
     (Phase.RUNNING, "HealthSeen"): Phase.RUNNING,
+    (Phase.RUNNING, "HookMoved"): Phase.RUNNING,
+    (Phase.PAUSED, "HookMoved"): Phase.PAUSED,
     (Phase.EXITED, "Cleaned"): Phase.EXITED,
     (Phase.RESTARTING, "Cleaned"): Phase.RESTARTING,
     (Phase.REMOVING, "Cleaned"): Phase.REMOVING,
@@ -108,6 +110,7 @@ def test_the_table_is_complete_and_everything_else_is_the_wrong_state(phase: Pha
 
 def test_what_need_not_outlive_the_host_is_just_what_nobody_hears_of() -> None:
     ahead = {"StartAsked", "Cleaned", "Again by somebody", "Again by its timer", "ChangeAsked", "ChangeGivenUp"}
+    ahead |= {"HookMoved"}
     for phase, happening in itertools.product(Phase, ALL):
         if (phase, name_of(happening)) in TABLE:
             stepped = life.step(container(phase), happening, moment())
