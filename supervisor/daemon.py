@@ -30,6 +30,7 @@ from supervisor.api.doors import (
     ContainerDoors,
     DaemonDoors,
     ImageDoors,
+    NetworkDoors,
     PodDoors,
     RecordDoors,
     ShutdownDoors,
@@ -52,6 +53,7 @@ from supervisor.engine.execlife import Execs
 from supervisor.engine.exits import Exits, SecondWitness
 from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.imagedesk import ImageDesk, pause_directory, pause_root
+from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import ReconcileParts
@@ -292,7 +294,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         )
         second_witness = KernelsCount(kernel_log, manager)
         exits = Exits(node, second_witness)
-        runs = Runs(node, exits)
+        networks = NetworkDesk(node, settings.now, settings.root, settings.state)
+        runs = Runs(node, exits, networks.attach)
         execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), ShimV2Execs(place, hub)), second_witness)
         stack.push_async_callback(node.close)
         images, layers = await asyncio.gather(
@@ -302,7 +305,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(desk.close)
         _warn_of_layers(layers, settings.now())
         refusal = "" if layers.works else f"{layers.detail}; {layers.cure}"
-        admission = Admission(node.containers, desk, settings.now, refusal)
+        admission = Admission(node.containers, desk, settings.now, refusal, networks)
         services = services_over(runs, manager, execs, admission, settings)
         stack.callback(services.prober.close)
         stack.callback(services.shutdown.close)
@@ -310,10 +313,11 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         task_execs = TaskExecs(node, services.execs, execs, asides)
         relays = adapter.Relays(node.spawn, settings.state, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
-        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk)
+        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk, networks)
         tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
+        await networks.load()
         await execs.load(settings.state)
         await execs.find_rest()
         desk.hold_only(
@@ -338,6 +342,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             PodDoors(services.pods),
             ImageDoors(desk),
             VolumeDoors(volume_desk),
+            NetworkDoors(networks),
             UsageDoors(DiskUsages(node.containers, desk, settings.root)),
             StreamDoors(streams),
             WatchDoors(watches),
@@ -361,12 +366,13 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
         if where := settings.now().metrics.listen:
             node.spawn(metrics.serve(where, sockets.admit_group))
+        networks.begin()
         node.spawn(keeper.greet())
         node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state))
         foundlings = Foundlings(runs, settings.state)
         foundlings.begin(inotify)
-        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys)))
+        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys, networks.look)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         gc.enable()
         await _until_told_to_stop()

@@ -192,6 +192,10 @@ class Client:
         reply: pb.PidsReply = self._call("Pids", pb.PidsRequest(id=container), CALL_SECONDS)
         return tuple(reply.pids)
 
+    def networks(self) -> tuple[pb.Network, ...]:
+        reply: pb.ListNetworksReply = self._call("ListNetworks", pb.ListNetworksRequest(), CALL_SECONDS)
+        return tuple(reply.networks)
+
     def create_volume(self, name: str) -> pb.Volume:
         reply: pb.CreateVolumeReply = self._call("CreateVolume", pb.CreateVolumeRequest(name=name), CALL_SECONDS)
         return reply.volume

@@ -11,11 +11,13 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import execrequests, replies, requests
 from supervisor.api.calls import Methods
 from supervisor.api.mounts import volume_of
+from supervisor.api.networks import network_message
 from supervisor.api.streams import Streams
 from supervisor.api.table import EXITD
 from supervisor.api.values import clean
 from supervisor.images.facts import Image, RemovedImage
 from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.networks import NetworkView
 from supervisor.model.values import By, Container, Exit, Spec
 from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, View
 from supervisor.model.volumes import Volume
@@ -323,6 +325,23 @@ class ImageDoors:
         requests.refuse_nul(request)
         removed = await self._images.remove_image(request.word)
         return pb.RemoveImageReply(names=removed.names, ids=removed.ids)
+
+
+class NetworkCalls(Protocol):
+    """As NodeCalls, for networks."""
+
+    async def list_networks(self) -> tuple[NetworkView, ...]: ...
+
+
+class NetworkDoors:
+    """Answers the calls about networks."""
+
+    def __init__(self, networks: NetworkCalls) -> None:
+        self._networks = networks
+
+    async def ListNetworks(self, request: pb.ListNetworksRequest, by: By) -> pb.ListNetworksReply:
+        found = await self._networks.list_networks()
+        return pb.ListNetworksReply(networks=[network_message(each) for each in found])
 
 
 class VolumeDoors:

@@ -36,6 +36,8 @@ COMMANDS = {
     "unpause": ("life", "Resume paused containers"),
     "rm": ("life", "Remove containers"),
     "image": ("image", "List, load, pull, import and remove images"),
+    "network": ("network", "List and show the networks that are configured"),
+    "port": ("network", "Show the ports that a container publishes"),
     "volume": ("volume", "Create, list and remove volumes"),
     "ps": ("look", "List containers"),
     "top": ("top", "Show the processes of a container"),

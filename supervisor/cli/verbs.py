@@ -17,6 +17,8 @@ SAME = {
     "image remove": "image rm",
     "image rmi": "image rm",
     **{f"container {verb}": verb for verb in _CONTAINERS},
+    "network list": "network ls",
+    "container port": "port",
     "volume list": "volume ls",
     "volume remove": "volume rm",
     "container list": "ps",
@@ -39,7 +41,8 @@ GROUPS = {
 }
 
 _BUILD = "exitd builds no images; build with docker, podman or buildah, then exitctl image load FILE"
-_NETWORK = "exitd makes no networks; a container has --network none or host, a pod's members share the pod's"
+_NETWORK = "a network is a file of CNI below /etc/cni/net.d: write or remove it there (docs/networks.md)"
+_JOIN = "a container keeps its network; make it anew in the other one: exitctl run --network NAME"
 _SWARM = "exitd is for one machine; for several: Kubernetes, with exitd below containerd (docs/containerd.md)"
 _REGISTRY = "skopeo talks to registries for exitd: skopeo"
 _PUSH = "exitd pushes no images; use skopeo copy, or push from where the image was built"
@@ -52,7 +55,6 @@ _COMMIT = "exitd makes no images of containers; exitctl image import makes one o
 _COPY = "through an exec, exitctl exec ID cat FILE >FILE, or by a directory of both: exitctl run -v DIR:DST"
 _EXPORT = "exitctl exec ID tar -c / >FILE, which exitctl image import can read"
 _DIFF = "exitd lists no changes; they lie in the container's layer, below the root that exitctl info shows"
-_PORT = "exitd publishes no ports; with --network host they are the host's: ss -ltnp"
 _RENAME = "a container keeps its name; make another with exitctl run --name NAME"
 _UPDATE = "limits and policies are set when the container is made; make another with exitctl run"
 _STATS = "systemd-cgtop shows what containers use; exitctl metrics has their exits, restarts and memory kills"
@@ -99,10 +101,16 @@ REFUSED = {
     "machine": _MACHINE,
     "manifest": f"{_REGISTRY} inspect --raw docker://NAME",
     "mount": _MOUNT,
-    "network": _NETWORK,
+    "network create": _NETWORK,
+    "network connect": _JOIN,
+    "network disconnect": _JOIN,
+    "network exists": "its code answers: exitctl network inspect NAME >/dev/null",
+    "network prune": _NETWORK,
+    "network reload": "restart the container: exitctl restart ID",
+    "network rm": _NETWORK,
+    "network update": _NETWORK,
     "node": _SWARM,
     "plugin": "exitd has no plugins; other runtimes are named in its configuration (docs/configuration.md)",
-    "port": _PORT,
     "push": _PUSH,
     "quadlet": _UNIT,
     "rename": _RENAME,
@@ -130,7 +138,6 @@ REFUSED = {
     "container export": _EXPORT,
     "container init": "exitctl start prepares and starts in one; exitctl create makes a container that has not run",
     "container mount": _MOUNT,
-    "container port": _PORT,
     "container prune": _PRUNE,
     "container rename": _RENAME,
     "container restore": _CHECKPOINT,

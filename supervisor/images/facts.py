@@ -19,6 +19,7 @@ class ImageDefaults:
     stop_signal: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     health: HealthSpec | None = None
+    exposed: tuple[tuple[int, str], ...] = ()  # ports and their protocols
 
     def args(self, words: Sequence[str], entrypoint: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the command line: the image's entrypoint, then the caller's words, or the image's own if there are

@@ -214,6 +214,12 @@ class VolumeInUse(ExitdError):
     reason = "VOLUME_IN_USE"
 
 
+class NoSuchNetwork(ExitdError):
+    """No configuration of that name is there; the text says where one goes."""
+
+    reason = "NO_SUCH_NETWORK"
+
+
 class BadImage(ExitdError):
     """The image is broken or hostile. The text names the file and the field or entry; nothing of it was kept."""
 
@@ -282,6 +288,7 @@ CODES: dict[type[ExitdError], Code] = {
     ImageInUse: Code.FAILED_PRECONDITION,
     NoSuchVolume: Code.NOT_FOUND,
     VolumeInUse: Code.FAILED_PRECONDITION,
+    NoSuchNetwork: Code.NOT_FOUND,
     BadImage: Code.INVALID_ARGUMENT,
     WrongDigest: Code.INVALID_ARGUMENT,
     ImageTooLarge: Code.RESOURCE_EXHAUSTED,

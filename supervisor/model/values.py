@@ -6,6 +6,7 @@ from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SI
 
 from shim.frozen import frozen
 from supervisor.model.limits import ContainerLimits, HostDevice
+from supervisor.model.networks import Attached, PublishedPort
 from supervisor.model.resolver import Resolver
 from supervisor.model.rights import Rights
 from supervisor.model.status import UNKNOWN_NUMBER as UNKNOWN_NUMBER
@@ -432,6 +433,10 @@ class Spec:
     init: bool = False  # its command is begun by exitd's init program
     ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host
     storage: Storage = field(default_factory=Storage)  # of its writable layer; without meaning for a bundle
+    ports: tuple[PublishedPort, ...] = ()
+    publish_all: bool = False  # also the ports that its image names, and `expose`
+    expose: tuple[tuple[int, str], ...] = ()  # port and protocol
+    network_hint: str = ""  # why it has none though it asked for the default
 
 
 class Phase(StrEnum):
@@ -505,6 +510,7 @@ class Container:
     delete_key: str = ""
     damaged: str = ""  # why its row could not be read; the other fields are what `salvage` recovered
     start_unseen: bool = False  # its program had not been seen executed when its start counted
+    networks: tuple[Attached, ...] = ()  # what the current run has of its network, or a member of its pod's
 
 
 @frozen

@@ -29,6 +29,7 @@ from tests.system.warm import Forked
 START_SECONDS = 120.0  # of a program that loads everything first
 WARM_SECONDS = 3.0
 OURS = (sys.executable, "-m", "supervisor")  # this tree's exitd
+APART = ("--default-network", "none")  # nothing of this machine's network is touched, even where CNI is configured
 
 
 @dataclass
@@ -63,7 +64,8 @@ class Daemon:
         return self.base / "exitd.log"
 
     def start(self, *, wait: bool = True) -> "Daemon":
-        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug", *asked())
+        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug")
+        words = (*words, *(APART if self.program == OURS else ()), *asked())
         words = (*words, *self.extra)  # whose words override
         environment = {**os.environ, **self.environment}
         with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:

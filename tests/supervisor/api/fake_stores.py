@@ -1,6 +1,7 @@
 """Pods and images that keep their word in memory, beside the fake node: they note and fail as it does."""
 
 from supervisor.images.facts import Image, RemovedImage
+from supervisor.model.networks import NetworkView
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.views import ContainerUsage, DiskUsage, Occupied, PodView, View
@@ -82,6 +83,18 @@ class FakeVolumes:
 
     async def remove_volume(self, name: str) -> None:
         self._note("remove_volume", name)
+
+
+class FakeNetworks:
+    def __init__(self, node: FakeNode) -> None:
+        self._note = node.note
+
+    async def list_networks(self) -> tuple[NetworkView, ...]:
+        self._note("list_networks")
+        return (
+            NetworkView("/n/1.conflist", "pods", "1.0.0", ("bridge", "portmap"), True, True, "{}", containers=("c1",)),
+            NetworkView("/n/2.conflist", error="it is not JSON"),
+        )
 
 
 class FakeUsage:

@@ -20,6 +20,7 @@ from supervisor.api.doors import (
     ContainerDoors,
     DaemonDoors,
     ImageDoors,
+    NetworkDoors,
     PodDoors,
     RecordDoors,
     ShutdownDoors,
@@ -34,7 +35,7 @@ from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_shutdown import FakeShutdown
-from tests.supervisor.api.fake_stores import FakeImages, FakePods, FakeUsage, FakeVolumes
+from tests.supervisor.api.fake_stores import FakeImages, FakeNetworks, FakePods, FakeUsage, FakeVolumes
 from tests.supervisor.api.fake_streams import FakeStreams
 from tests.supervisor.api.fake_watches import FakeWatches
 
@@ -64,6 +65,7 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
         PodDoors(pods),
         ImageDoors(FakeImages(node)),
         VolumeDoors(FakeVolumes(node)),
+        NetworkDoors(FakeNetworks(node)),
         UsageDoors(FakeUsage(node)),
         StreamDoors(streams),
         WatchDoors(FakeWatches(node)),
