@@ -107,6 +107,7 @@ REFUSED = {
     "network exists": "its code answers: exitctl network inspect NAME >/dev/null",
     "network prune": _NETWORK,
     "network reload": "restart the container: exitctl restart ID",
+    "network remove": _NETWORK,
     "network rm": _NETWORK,
     "network update": _NETWORK,
     "node": _SWARM,

@@ -32,7 +32,7 @@ from supervisor.network.records import AttachmentRecord
 from supervisor.runtime.oci import namespaces
 
 FIRST_SECONDS = 10.0  # how long a clean-up waits for the first DEL
-IDLE_SECONDS = 5.0  # for plugins of an earlier exitd
+IDLE_SECONDS = 35.0  # for plugins of an earlier exitd, which outlive it by less
 AGAIN_SECONDS = (1.0, 5.0, 30.0, 120.0, 600.0)  # between two DELs of one attachment; the last is repeated
 FIRST_FREE, MOST_FREE = 49152, 65535  # ports that exitd chooses, RFC 6335
 TRIES = 256

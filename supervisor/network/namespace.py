@@ -83,7 +83,7 @@ def worked_on(path: str) -> Iterator[tuple[int, ...]]:
 
 
 def wait_until_idle(path: str, limit_seconds: float) -> bool:
-    """Wait for the plugins of an earlier exitd, which end with it, and for what they had started, which may end later.
+    """Wait for the plugins of an earlier exitd, which outlive it by a limit, and for what they had started.
     Return False if one works on, or keeps the descriptor for another reason: the caller goes on then, too. Raises
     OSError."""
     deadline = time.monotonic() + limit_seconds

@@ -1,6 +1,7 @@
 """Runs the plugins of a network, one after the other, each within limits of time and output.
 
-A plugin ends with exitd, and has a process group of its own; what it leaves in it is killed. CNI specification, section
+A plugin outlives exitd by a limit, since some cannot be cut in two, and has a process group of its own; what it leaves
+in it is killed. CNI specification, section
 2: ADD and CHECK in the order of the list, DEL in the reverse one.
 """
 
@@ -19,6 +20,7 @@ from supervisor.runtime.oci import runtime
 from supervisor.runtime.oci.runtime import CommandInput
 
 SECONDS = 30.0  # for one plugin
+GRACE_MS = 30_000  # for one whose exitd has died: bridge's second DEL does not find the rules that a first one has left
 MOST_ANSWER_BYTES = 1 << 20
 
 log = structlog.get_logger(__name__)
@@ -79,7 +81,7 @@ async def _call(
     environment = tuple(calls.environment(verb, endpoint, plugin_dirs).items())
     with namespace.worked_on(endpoint.lock) as lock_fds, _input(text) as stdin_fd:
         given = CommandInput(stdin_fd, environment, lock_fds, alone=True, most_bytes=MOST_ANSWER_BYTES)
-        result = await runtime.run([path], timeout_seconds=SECONDS, given=given)
+        result = await runtime.run([path], timeout_seconds=SECONDS, grace_ms=GRACE_MS, given=given)
     log.debug("plugin", network=network.name, plugin=plugin.type, verb=verb, code=result.returncode)
     if result.returncode:
         raise ToolFailed(f"{what}: {calls.refusal(result.stdout, result.stderr)}", network=network.name)

@@ -14,8 +14,10 @@ from typing import Any
 from supervisor.network import namespace
 from tests.system import daemons
 from tests.system.daemons import Daemon
+from tests.system.runtimes import Gates
 
 SECONDS = 30.0
+PLUGINS = "/usr/lib/cni"
 SUBNET = "10.99.0.0/24"
 
 
@@ -104,21 +106,46 @@ def net() -> Iterator[Net]:
             namespace.unmake(made.path)
 
 
-def options(made: Net) -> tuple[str, ...]:
+GATED = """#!/bin/sh
+gate={gates}/{name}-$CNI_COMMAND
+if [ -p $gate.before ]; then echo $$ >$gate.here; read line <$gate.before; fi
+if [ -p $gate.after ]; then
+	{plugins}/{name}
+	status=$?
+	echo $$ >$gate.here
+	read line <$gate.after
+	exit $status
+fi
+exec {plugins}/{name}
+"""
+
+
+class PluginGates(Gates):
+    """Plugins that can be halted before or after their work: `bridge-ADD.before`, `host-local-DEL.after`, ..."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        super().__init__(directory)
+        for name in ("bridge", "host-local", "portmap"):
+            path = directory / name
+            path.write_text(GATED.format(gates=directory, name=name, plugins=PLUGINS))
+            path.chmod(0o755)
+
+
+def options(made: Net, *plugin_dirs: str) -> tuple[str, ...]:
     """Of a daemon that has this network as its default."""
-    return ("--config", str(_config(made)), "--default-network", "auto")
+    return ("--config", str(_config(made, [*plugin_dirs, PLUGINS])), "--default-network", "auto")
 
 
-def _config(made: Net) -> pathlib.Path:
+def _config(made: Net, plugin_dirs: list[str]) -> pathlib.Path:
     path = made.base / "config.toml"
-    path.write_text(f'[network]\nconf_dir = "{made.configurations}"\nplugin_dirs = ["/usr/lib/cni"]\n')
+    path.write_text(f'[network]\nconf_dir = "{made.configurations}"\nplugin_dirs = {json.dumps(plugin_dirs)}\n')
     path.chmod(0o600)
     return path
 
 
 @contextlib.contextmanager
-def daemon(made: Net, **how: Any) -> Iterator[Daemon]:
-    """A daemon in that namespace."""
-    extra = (*options(made), *how.pop("extra", ()))
+def daemon(made: Net, *plugin_dirs: str, **how: Any) -> Iterator[Daemon]:
+    """A daemon in that namespace. `plugin_dirs`: before the machine's own."""
+    extra = (*options(made, *plugin_dirs), *how.pop("extra", ()))
     with daemons.daemon(wrapper=("nsenter", f"--net={made.path}"), extra=extra, **how) as found:
         yield found
