@@ -150,8 +150,7 @@ class NetworkDesk(Participant):
         if kind := await asyncio.to_thread(files.missing, network, settings.plugin_dirs):
             raise plugins.missing(network, kind, settings.plugin_dirs)
         self._refuse_taken(container)
-        boot_id = self._node.clock.boot_id()
-        record = AttachmentRecord(container.id, container.run, boot_id, network, settings.plugin_dirs, spec.ports)
+        record = AttachmentRecord(container.id, container.run, network, settings.plugin_dirs, spec.ports)
         path = namespaces.network_of(self._state, container.id, container.run)
         self._records[record.id] = record
         await self._on_disk(f"the record of {record.id}", lambda: files.write(self._directory, record))
@@ -306,7 +305,7 @@ class NetworkDesk(Participant):
         except (ExitdError, OSError) as error:
             if self._is_used(record, ""):
                 what = {"container": record.container, "network": record.network.name}
-                log.warning("network is not as it was made; restart the container", **what, why=str(error))
+                log.warning("a plugin finds the network not as it was made", **what, why=str(error))
 
     # -- what callers are shown
 

@@ -34,7 +34,6 @@ class AttachmentRecord:
 
     container: str
     run: int
-    boot_id: str
     network: NetworkConfig
     plugin_dirs: tuple[str, ...]
     ports: tuple[PublishedPort, ...] = ()
@@ -68,7 +67,6 @@ def encode(record: AttachmentRecord) -> bytes:
         "version": VERSION,
         "container": record.container,
         "run": record.run,
-        "boot_id": record.boot_id,
         "network": record.network.text,
         "plugin_dirs": list(record.plugin_dirs),
         "ports": [[each.container_port, each.host_port, each.protocol, each.host_ip] for each in record.ports],
@@ -86,7 +84,6 @@ def decode(data: bytes, file: str) -> AttachmentRecord:
         record = AttachmentRecord(
             _text(found["container"]),
             int(found["run"]),
-            _text(found["boot_id"]),
             conflist.parse(_text(found["network"])),
             tuple(map(_text, found["plugin_dirs"])),
             tuple(_port(*each) for each in found["ports"]),

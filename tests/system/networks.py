@@ -17,6 +17,7 @@ from tests.system.daemons import Daemon
 from tests.system.runtimes import Gates
 
 SECONDS = 30.0
+ADDRESS = "range .NetworkSettings.Networks}}{{.IPAddress}}{{end"
 PLUGINS = "/usr/lib/cni"
 SUBNET = "10.99.0.0/24"
 

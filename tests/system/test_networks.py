@@ -12,11 +12,10 @@ import pytest
 from tests.system import daemons, networks
 from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli
-from tests.system.networks import NOTHING, Net
+from tests.system.networks import ADDRESS, NOTHING, Net
 from tests.system.waits import LIMIT_SECONDS, until
 
 SERVE = "import socket; s = socket.create_server(('', 80)); c = s.accept()[0]; c.sendall(b'hello'); c.close()"
-ADDRESS = "range .NetworkSettings.Networks}}{{.IPAddress}}{{end"
 
 
 @pytest.fixture(scope="module")
