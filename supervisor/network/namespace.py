@@ -9,12 +9,12 @@ Decision 47 has why it is bound and not held by a descriptor. network_namespaces
 import errno
 import fcntl
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from shim import native
+from shim.undo import undone_on_failure
 
 NSFS = 0x6E736673  # statfs(2)
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8  # umount2(2)
@@ -26,21 +26,8 @@ def make(path: str) -> None:
     unmake(path)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-    failures: list[OSError] = []
-
-    def bind() -> None:
-        try:
-            native.bind_network(path)
-        except OSError as error:
-            failures.append(error)
-
-    # A thread of its own: exitd's others stay in exitd's network whatever happens to it.
-    thread = threading.Thread(target=bind, name="netns", daemon=True)
-    thread.start()
-    thread.join()
-    if failures:
-        unmake(path)
-        raise failures[0]
+    with undone_on_failure(lambda: unmake(path)):
+        native.bind_network(path)
 
 
 def unmake(path: str) -> None:

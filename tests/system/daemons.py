@@ -64,9 +64,9 @@ class Daemon:
         return self.base / "exitd.log"
 
     def start(self, *, wait: bool = True) -> "Daemon":
-        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug")
-        words = (*words, *(APART if self.program == OURS else ()), *asked())
-        words = (*words, *self.extra)  # whose words override
+        apart = APART if self.program == OURS else ()
+        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug", *apart)
+        words = (*words, *asked(), *self.extra)  # whose words override
         environment = {**os.environ, **self.environment}
         with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:
             if self.forked and wait and not self.wrapper and self.program == OURS:
