@@ -45,6 +45,7 @@ KEYS = {
     "watch_node": ("watch_node",),
     "reconcile_seconds": ("limits", "reconcile_seconds"),
     "runtime_seconds": ("limits", "runtime_seconds"),
+    "default_network": ("network", "default"),
 }
 PATHS = ("root", "state")
 
@@ -67,6 +68,12 @@ PATHS = ("root", "state")
     "--cgroup-driver",
     type=click.Choice([each.value for each in CgroupDriver]),
     help="What makes the containers' cgroups; auto: systemd if it is init.  [default: auto]",
+)
+@click.option(
+    "--default-network",
+    metavar="NAME",
+    help="Network of containers that name none: auto (the first configured one, else none), none, host or a name.  "
+    f"[default: {DEFAULTS.network.default}]",
 )
 @click.option(
     "--exit-retention",

@@ -31,6 +31,7 @@ from supervisor.api.doors import (
     ContainerDoors,
     DaemonDoors,
     ImageDoors,
+    NetworkDoors,
     PodDoors,
     RecordDoors,
     ShutdownDoors,
@@ -56,6 +57,7 @@ from supervisor.engine.exits import Exits, SecondWitness
 from supervisor.engine.filedesk import FileDesk
 from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.imagedesk import ImageDesk, pause_directory, pause_root
+from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import ReconcileParts
@@ -302,7 +304,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         )
         second_witness = KernelsCount(kernel_log, manager)
         exits = Exits(node, second_witness)
-        runs = Runs(node, exits)
+        networks = NetworkDesk(node, settings.now, settings.root, settings.state)
+        runs = Runs(node, exits, networks.attach)
         execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), ShimV2Execs(place, hub)), second_witness)
         stack.push_async_callback(node.close)
         images, layers = await asyncio.gather(
@@ -312,7 +315,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(desk.close)
         _warn_of_layers(layers, settings.now())
         refusal = "" if layers.works else f"{layers.detail}; {layers.cure}"
-        admission = Admission(node.containers, desk, settings.now, refusal)
+        admission = Admission(node.containers, desk, settings.now, refusal, networks)
         services = services_over(runs, manager, execs, admission, settings)
         stack.callback(services.prober.close)
         stack.callback(services.pod_keeper.close)
@@ -325,11 +328,12 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         volume_desk = VolumeDesk(settings.root, node.containers)
         node.join(
             *(tasks, runs, execs, services.ending, services.hooks, services.pod_keeper, services.prober),
-            *(services.changing, desk, volume_desk, file_desk, services.last_words),
+            *(services.changing, desk, volume_desk, file_desk, services.last_words, networks),
         )
         tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
+        await networks.load()
         await execs.load(settings.state)
         await execs.find_rest()
         desk.hold_only(
@@ -355,6 +359,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             PodDoors(services.pods),
             ImageDoors(desk),
             VolumeDoors(volume_desk),
+            NetworkDoors(networks),
             StatsDoors(StatsDesk(node.containers, manager, clock, liveusage.measure)),
             FileDoors(file_desk),
             UsageDoors(DiskUsages(node.containers, desk, settings.root)),
@@ -382,12 +387,13 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             node.spawn(watches.watch_node())
         if where := settings.now().metrics.listen:
             node.spawn(metrics.serve(where, sockets.admit_group))
+        networks.begin()
         node.spawn(keeper.greet())
         node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state))
         foundlings = Foundlings(runs, settings.state)
         foundlings.begin(inotify)
-        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys)))
+        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys, networks.look)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         gc.enable()
         await _until_told_to_stop()

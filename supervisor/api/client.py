@@ -246,6 +246,10 @@ class Client:
         reply: pb.RunHealthcheckReply = self._call("RunHealthcheck", request, limit_ns / 1e9 + WORK_SECONDS)
         return reply
 
+    def networks(self) -> tuple[pb.Network, ...]:
+        reply: pb.ListNetworksReply = self._call("ListNetworks", pb.ListNetworksRequest(), CALL_SECONDS)
+        return tuple(reply.networks)
+
     def create_volume(self, name: str) -> pb.Volume:
         reply: pb.CreateVolumeReply = self._call("CreateVolume", pb.CreateVolumeRequest(name=name), CALL_SECONDS)
         return reply.volume

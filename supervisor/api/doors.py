@@ -13,6 +13,7 @@ from supervisor.api.calls import Methods
 from supervisor.api.checks import result_message
 from supervisor.api.files import archive
 from supervisor.api.mounts import volume_of
+from supervisor.api.networks import network_message
 from supervisor.api.streams import Streams
 from supervisor.api.table import EXITD
 from supervisor.api.values import clean
@@ -21,6 +22,7 @@ from supervisor.model.errors import BadRequest
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.health import ProbeResult
 from supervisor.model.limits import Change
+from supervisor.model.networks import NetworkView
 from supervisor.model.values import By, Container, Exit, HealthStatus, Spec
 from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, UsageView, View
 from supervisor.model.volumes import Volume
@@ -418,6 +420,23 @@ class ImageDoors:
         found = await self._images.prune_images(tuple(request.ids), request.all)
         removed = found.removed
         return pb.PruneImagesReply(names=removed.names, ids=removed.ids, reclaimed_bytes=found.reclaimed_bytes)
+
+
+class NetworkCalls(Protocol):
+    """As NodeCalls, for networks."""
+
+    async def list_networks(self) -> tuple[NetworkView, ...]: ...
+
+
+class NetworkDoors:
+    """Answers the calls about networks."""
+
+    def __init__(self, networks: NetworkCalls) -> None:
+        self._networks = networks
+
+    async def ListNetworks(self, request: pb.ListNetworksRequest, by: By) -> pb.ListNetworksReply:
+        found = await self._networks.list_networks()
+        return pb.ListNetworksReply(networks=[network_message(each) for each in found])
 
 
 class VolumeDoors:

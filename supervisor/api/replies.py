@@ -9,6 +9,7 @@ from supervisor.api.checks import check_message, health_message
 from supervisor.api.limits import devices_message, limits_message
 from supervisor.api.logspecs import log_message
 from supervisor.api.mounts import mount_message
+from supervisor.api.networks import attachment_message, expose_message, ports_message
 from supervisor.api.probes import hooks_message, probes_message, states_message
 from supervisor.api.resolver import resolver_message
 from supervisor.api.rights import rights_message
@@ -66,6 +67,8 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         stop_signal=parsing.name_of(spec.stop_signal),
         stop_timeout_seconds=spec.stop_timeout_seconds,
         network=spec.network,
+        ports=ports_message(spec.ports),
+        expose=expose_message(spec.expose, publish_all=spec.publish_all),
         labels=dict(spec.labels),
         hostname=spec.hostname,
         read_only=spec.read_only,
@@ -173,6 +176,8 @@ def _container_message(view: View) -> pb.Container:
         recovering=view.recovering,
         error=clean(container.error),
         damaged=clean(container.damaged),
+        networks=[attachment_message(each) for each in container.networks],
+        network_hint=clean(container.spec.network_hint),
         monitored_by=view.monitored_by,
         log_path=clean(view.log_path),
         bundle_path=clean(view.bundle_path),

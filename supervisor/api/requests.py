@@ -12,6 +12,7 @@ from supervisor.api.checks import check_of
 from supervisor.api.limits import devices_of, limits_of, sysctls_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.mounts import mount_of
+from supervisor.api.networks import exposed_of, network_of, ports_of
 from supervisor.api.probes import hooks_of, probes_of
 from supervisor.api.resolver import resolver_of
 from supervisor.api.rights import MOST_PIDS, rights_of
@@ -34,7 +35,6 @@ MOST_DEADLINE_SECONDS = 2**31 - 1
 MOST_SIDECARS = 100
 MOST_FOREIGN = 8192  # characters of the id of a container that others run: it has a path in it
 CONDITIONS = ("exited", "next-exit", "removed")
-_NETWORKS = ("", "none", "host", "pod")
 _PIDS = ("own", "pod", "host")
 _IPCS = ("own", "host")
 _NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
@@ -64,7 +64,10 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         auto_remove=message.auto_remove,
         stop_signal=signal_of(message.stop_signal, "stop_signal") if message.stop_signal else 0,
         stop_timeout_seconds=message.stop_timeout_seconds if message.HasField("stop_timeout_seconds") else 10,
-        network=one_of("network", message.network, _NETWORKS),
+        network=network_of(message.network),
+        ports=ports_of(message.ports),
+        publish_all=message.expose.publish_all,
+        expose=exposed_of(message.expose),
         labels=_pairs("labels", message.labels),
         hostname=matching("hostname", message.hostname, _HOSTNAME, "letters, digits, '-' and '.', at most 64"),
         read_only=message.read_only,

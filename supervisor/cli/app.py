@@ -43,6 +43,8 @@ COMMANDS = {
     "export": ("files", "Write a container's root file system as a tar"),
     "commit": ("commit", "Make an image of a container"),
     "image": ("image", "List, load, save and remove images"),
+    "network": ("network", "List and show the networks that are configured"),
+    "port": ("network", "Show the ports that a container publishes"),
     "volume": ("volume", "Create, list and remove volumes"),
     "ps": ("look", "List containers"),
     "top": ("top", "Show the processes of a container"),

@@ -22,6 +22,7 @@ COLUMNS = {
     "COMMAND": "Command",
     "CREATED": "RunningFor",
     "STATUS": "Status",
+    "PORTS": "Ports",
     "RUNTIME": "Runtime",
     "RUNS": "Run",
     "POD ID": "PodID",
@@ -125,6 +126,7 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
         if container.recovering
         else pb.Phase.Name(container.phase).removeprefix("PHASE_").lower(),
         "Status": spoken.status(container, now),
+        "Ports": _ports(container),
         "Runtime": spec.runtime,
         "Pid": container.init.pid,
         "Run": container.run,
@@ -145,6 +147,14 @@ def _add_sizes(client: "Client", documents: list[Document], found: Sequence[pb.C
         each = known.get(container.id)
         document["Size"] = "" if each is None else spoken.size(each.layer_bytes) + ("" if each.complete else "+")
         document["SizeBytes"] = None if each is None else each.layer_bytes
+
+
+def _ports(container: pb.Container) -> str:
+    if not container.spec.ports:
+        return ""
+    from supervisor.cli.portwords import column
+
+    return column(container.spec.ports)
 
 
 def _pod_id(container: pb.Container) -> str:

@@ -33,6 +33,7 @@ SHORT = {
     "hostname": ("-h",),
     "cpu_shares": ("-c",),
     "network": ("--net",),
+    "publish": ("-p",),
 }
 VALUES = {
     "name": ("NAME", "Its name; default: one is made up."),
@@ -45,7 +46,7 @@ VALUES = {
     "storage": ("WHERE", "Where it writes over its image: disk, tmpfs or tmpfs:SIZE; default: the daemon's (disk)."),
     "restart": ("POLICY", "no, always, on-failure[:n] or unless-stopped."),
     "stop_signal": ("SIGNAL", "What stop sends; default SIGTERM."),
-    "network": ("MODE", "none (default), host, or pod (a member's default: that of its pod)."),
+    "network": ("NAME", "bridge, a configured network's name, none, host or pod; default: the daemon's."),
     "ipc": ("MODE", "private (default) or host: this machine's shared memory."),
     "pid": ("MODE", "own (default), pod (a member's: that of its pod) or host."),
     "pod": ("POD", "Make it a member of this pod."),
@@ -82,6 +83,8 @@ LISTS = {
     ),
     "tmpfs": ("DST[:OPTION,...]", "An empty file system in memory; options: size=, mode=, ro, flags of mount(8)."),
     "device": ("SRC[:DST][:rwm]", "A device of this machine, or a directory of them."),
+    "publish": ("[[IP:][HOST]:]PORT", "Publish a port, or a range as in 7000-7009:7000-7009/udp; implies bridge."),
+    "expose": ("PORT", "A port that it serves, for -P."),
     "add_host": ("NAME:ADDRESS", "A line of its /etc/hosts."),
     "dns": ("ADDRESS", "A name server, in place of those of this machine."),
     "dns_search": ("DOMAIN", "A domain in which names are looked up."),
@@ -117,6 +120,9 @@ def container_options(function: Command) -> Command:
         click.option("--cpu-quota", type=int, metavar="US", help="CPU time in each period; --cpus is simpler."),
         click.option("--cpu-period", type=int, metavar="US", help="The period of --cpu-quota; default 100000."),
         click.option("--oom-score-adj", type=int, metavar="N", help="How soon it is killed when memory is short."),
+        click.option(
+            "-P", "--publish-all", is_flag=True, help="Publish the ports of --expose and of its image at free ones."
+        ),
         click.option("--no-hosts", is_flag=True, help="Its /etc/hosts, hostname and resolv.conf are its image's."),
         click.option("--init", is_flag=True, help="Begin its command under exitd's init program, which reaps orphans."),
         click.option("--read-only", is_flag=True, help="Make its root file system read-only."),
@@ -213,6 +219,13 @@ def _create(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Contai
     if making.replaces and not spec.name:
         raise BadRequest("--replace: which container? Add its --name")
     fetch_image(client, spec, anew=making.anew)
+    container = _made(client, spec, making)
+    if container.network_hint:
+        complain(container.network_hint)
+    return container
+
+
+def _made(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:
     if not making.cidfile:
         return client.create(spec, replace=making.replaces)
     try:

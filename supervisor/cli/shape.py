@@ -75,6 +75,7 @@ def container_document(container: pb.Container) -> Document:
         "State": _state(container),
         "Config": _config(spec),
         "HostConfig": _host_config(spec),
+        "NetworkSettings": _network_settings(container),
         "RestartCount": container.restart_count,
         "LogPath": container.log_path,
         "Exit": exit_document(container.exit) if container.HasField("exit") else None,
@@ -221,6 +222,7 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "Runtime": spec.runtime,
         "Memory": spec.memory_bytes,
         "NetworkMode": spec.network or "none",
+        "PublishAllPorts": spec.expose.publish_all,
         "RestartPolicy": {"Name": policy, "MaximumRetryCount": int(retries) if retries.isdecimal() else 0},
         "AutoRemove": spec.auto_remove,
         "ReadonlyRootfs": spec.read_only,
@@ -254,6 +256,41 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "LogConfig": {"Type": spec.log.driver, "Config": log_options(spec.log)},
         "SecurityOpt": security_options(spec.security),
         "Storage": spec.storage,
+    }
+
+
+def _network_settings(container: pb.Container) -> Document:
+    from supervisor.cli.portwords import by_port
+
+    found = {each.network: _network(each) for each in container.networks}
+    first = next(iter(found.values()), _network(pb.Attachment()))
+    kept = (
+        "IPAddress",
+        "IPPrefixLen",
+        "Gateway",
+        "MacAddress",
+        "GlobalIPv6Address",
+        "GlobalIPv6PrefixLen",
+        "IPv6Gateway",
+    )
+    return {"Networks": found, "Ports": by_port(container.spec.ports), **{name: first[name] for name in kept}}
+
+
+def _network(attached: pb.Attachment) -> Document:
+    """Return docker's fields: the first address of each family. `Addresses` has all of them."""
+    four = next((each for each in attached.addresses if ":" not in each), "")
+    six = next((each for each in attached.addresses if ":" in each), "")
+    return {
+        "IPAddress": four.partition("/")[0],
+        "IPPrefixLen": int(four.partition("/")[2] or 0),
+        "Gateway": next((each for each in attached.gateways if ":" not in each), ""),
+        "MacAddress": attached.mac,
+        "GlobalIPv6Address": six.partition("/")[0],
+        "GlobalIPv6PrefixLen": int(six.partition("/")[2] or 0),
+        "IPv6Gateway": next((each for each in attached.gateways if ":" in each), ""),
+        "Interface": attached.interface,
+        "Addresses": list(attached.addresses),
+        "DNSServers": list(attached.dns_servers),
     }
 
 

@@ -21,6 +21,8 @@ SAME = {
     "image remove": "image rm",
     "image rmi": "image rm",
     **{f"container {verb}": verb for verb in _CONTAINERS},
+    "network list": "network ls",
+    "container port": "port",
     "volume list": "volume ls",
     "volume remove": "volume rm",
     "container list": "ps",
@@ -42,13 +44,13 @@ GROUPS = {
 }
 
 _BUILD = "exitd builds no images; build with docker, podman or buildah, then exitctl image load FILE"
-_NETWORK = "exitd makes no networks; a container has --network none or host, a pod's members share the pod's"
+_NETWORK = "a network is a file of CNI below /etc/cni/net.d: write or remove it there (docs/networks.md)"
+_JOIN = "a container keeps its network; make it anew in the other one: exitctl run --network NAME"
 _SWARM = "exitd is for one machine; for several: Kubernetes, with exitd below containerd (docs/containerd.md)"
 _REGISTRY = "skopeo talks to registries for exitd: skopeo"
 _PUSH = "exitd pushes no images; use skopeo copy, or push from where the image was built"
 _PRUNE = "remove what has ended: exitctl container prune; with images: exitctl system prune"
 _CHECKPOINT = "exitd makes no checkpoints; stop the container and start it again: exitctl restart ID"
-_PORT = "exitd publishes no ports; with --network host they are the host's: ss -ltnp"
 _MOUNT = "a running container's files are below /proc/PID/root, with the pid of exitctl inspect -f '{{.State.Pid}}' ID"
 _VOLUME_FILES = "its files are a directory of this machine: exitctl volume inspect -f '{{.Mountpoint}}' NAME"
 _EXISTS = "its code answers: exitctl inspect ID >/dev/null"
@@ -84,10 +86,17 @@ REFUSED = {
     "machine": _MACHINE,
     "manifest": f"{_REGISTRY} inspect --raw docker://NAME",
     "mount": _MOUNT,
-    "network": _NETWORK,
+    "network create": _NETWORK,
+    "network connect": _JOIN,
+    "network disconnect": _JOIN,
+    "network exists": "its code answers: exitctl network inspect NAME >/dev/null",
+    "network prune": _NETWORK,
+    "network reload": "restart the container: exitctl restart ID",
+    "network remove": _NETWORK,
+    "network rm": _NETWORK,
+    "network update": _NETWORK,
     "node": _SWARM,
     "plugin": "exitd has no plugins; other runtimes are named in its configuration (docs/configuration.md)",
-    "port": _PORT,
     "push": _PUSH,
     "quadlet": _UNIT,
     "search": f"{_REGISTRY} list-tags docker://NAME",
@@ -105,7 +114,6 @@ REFUSED = {
     "container exists": _EXISTS,
     "container init": "exitctl start prepares and starts in one; exitctl create makes a container that has not run",
     "container mount": _MOUNT,
-    "container port": _PORT,
     "container restore": _CHECKPOINT,
     "container runlabel": "exitd runs no commands that an image names; type the command: exitctl run",
     "container umount": _MOUNT,

@@ -35,6 +35,9 @@ class Participant:
     async def before_clean_up(self, container_id: str) -> None:
         """The end is stored, and what is left of the run is about to go."""
 
+    async def after_clean_up(self, container_id: str) -> None:
+        """Nothing of the run lives any more. Bounded."""
+
     async def removing(self, container_id: str) -> None:
         """The container is being removed; its files are there still."""
 
@@ -82,6 +85,10 @@ class Participants(Participant):
     async def before_clean_up(self, container_id: str) -> None:
         for part in self._parts:
             await part.before_clean_up(container_id)
+
+    async def after_clean_up(self, container_id: str) -> None:
+        for part in self._parts:
+            await part.after_clean_up(container_id)
 
     async def removing(self, container_id: str) -> None:
         for part in reversed(self._parts):

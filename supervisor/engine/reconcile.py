@@ -38,6 +38,7 @@ class ReconcileParts:
     settings: Settings
     foundlings: Foundlings
     execs: Callable[[], Iterable[RunKey]] = tuple  # those whose end is not stored
+    networks: Callable[[], None] = lambda: None  # takes down those that nothing uses
     orphans: Orphans = field(default_factory=Orphans)
 
     @property
@@ -61,6 +62,7 @@ async def once(parts: ReconcileParts) -> None:
         _memory,
         _strange_directories,
         _strange_cgroups,
+        _networks,
         _stray_bundles,
         _acknowledged,
         _dead_journals,
@@ -137,6 +139,10 @@ async def _strange_directories(parts: ReconcileParts) -> None:
 
 async def _strange_cgroups(parts: ReconcileParts) -> None:
     await parts.manager.sweep_cgroups(parts.node.containers.keys())
+
+
+async def _networks(parts: ReconcileParts) -> None:
+    parts.networks()
 
 
 async def _stray_bundles(parts: ReconcileParts) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from shim.frozen import frozen
 from supervisor.images.facts import DIGEST, ImageDefaults
-from supervisor.model import bounds, values
+from supervisor.model import bounds, networks, values
 from supervisor.model.errors import BadImage
 from supervisor.model.values import HealthSpec
 
 MOST_ITEMS = 10_000
 MOST_VOLUMES = 100
+MOST_EXPOSED = 1000
 MOST_LAYERS = 500  # the limit of overlay
 REF_NAME = "org.opencontainers.image.ref.name"
 FULL_NAME = "io.containerd.image.name"
@@ -98,6 +99,14 @@ class DocumentNode:
             (DocumentNode(key, self.document, f"{self.path}: a key").text(), self.get(key).text(""))
             for key in sorted(self.value)
         )
+
+    def names(self) -> tuple[str, ...]:
+        """Return the keys of an object, in order; none if it is missing or null."""
+        if self.value is None:
+            return ()
+        if not isinstance(self.value, dict):
+            raise self.wrong("must be an object")
+        return tuple(sorted(self.value))
 
 
 @frozen
@@ -325,6 +334,7 @@ def _process(node: DocumentNode) -> ImageDefaults:
         _labels(node.get("Labels")),
         _check(node.get("Healthcheck")),
         _volumes(node.get("Volumes")),
+        _exposed(node.get("ExposedPorts")),
     )
 
 
@@ -339,6 +349,12 @@ def _volumes(node: DocumentNode) -> tuple[str, ...]:
     found = (DocumentNode(key, node.document, f"{node.path}: a key").text() for key in sorted(node.value))
     places = {"/" + posixpath.normpath(f"/{text}").lstrip("/") for text in found}
     return tuple(sorted(places - {"/"}))
+
+
+def _exposed(node: DocumentNode) -> tuple[tuple[int, str], ...]:
+    """Parse docker's ExposedPorts, an object whose keys count. What is no port publishes nothing, as with docker."""
+    found = (networks.exposed(name) for name in node.names()[:MOST_EXPOSED])
+    return tuple(sorted(each for each in found if each is not None))
 
 
 def _words(node: DocumentNode) -> tuple[str, ...]:

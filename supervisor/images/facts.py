@@ -20,6 +20,7 @@ class ImageDefaults:
     labels: tuple[tuple[str, str], ...] = ()
     health: HealthSpec | None = None
     volumes: tuple[str, ...] = ()  # absolute paths, at which a container has anonymous volumes
+    exposed: tuple[tuple[int, str], ...] = ()  # ports and their protocols
 
     def args(self, words: Sequence[str], entrypoint: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the command line: the image's entrypoint, then the caller's words, or the image's own if there are

@@ -220,6 +220,12 @@ class NoSuchPath(ExitdError):
     reason = "NO_SUCH_PATH"
 
 
+class NoSuchNetwork(ExitdError):
+    """No configuration of that name is there; the text says where one goes."""
+
+    reason = "NO_SUCH_NETWORK"
+
+
 class BadImage(ExitdError):
     """The image is broken or hostile. The text names the file and the field or entry; nothing of it was kept."""
 
@@ -289,6 +295,7 @@ CODES: dict[type[ExitdError], Code] = {
     NoSuchVolume: Code.NOT_FOUND,
     VolumeInUse: Code.FAILED_PRECONDITION,
     NoSuchPath: Code.NOT_FOUND,
+    NoSuchNetwork: Code.NOT_FOUND,
     BadImage: Code.INVALID_ARGUMENT,
     WrongDigest: Code.INVALID_ARGUMENT,
     ImageTooLarge: Code.RESOURCE_EXHAUSTED,

@@ -18,6 +18,7 @@ from shim.mark import EXITDS_OWN_ID
 from supervisor.model import changes, notices, restart, values
 from supervisor.model.errors import WrongState
 from supervisor.model.limits import Change
+from supervisor.model.networks import Attached
 from supervisor.model.restart import Backoff
 from supervisor.model.taskfacts import Tombstone
 from supervisor.model.values import (
@@ -70,6 +71,7 @@ class Made:
     shim: Process | None
     sandbox_run: int = 0
     waits_in: str = ""
+    networks: tuple[Attached, ...] = ()  # what its network has given it
 
 
 @frozen
@@ -339,9 +341,9 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
     if isinstance(happening, StartAsked | Again):
         refuse_damaged(c)
     match c.phase, happening:
-        case Phase.CREATING, Made(init, shim, sandbox_run, waits_in):
+        case Phase.CREATING, Made(init, shim, sandbox_run, waits_in, networks):
             made = replace(c, phase=Phase.CREATED, init=init, shim=shim, error="")
-            made = replace(made, sandbox_run=sandbox_run, waits_in=waits_in)
+            made = replace(made, sandbox_run=sandbox_run, waits_in=waits_in, networks=networks)
             return Step(made, events=events(made, moment, "create") if c.run == 1 else ())
         case Phase.CREATING, MakeFailed(error, put_off):
             return (put_off and _put_off(c, error, moment)) or _make_failed(c, error, moment)
@@ -716,7 +718,7 @@ def _reason(c: Container, report: Report, by_oom: bool) -> tuple[Reason, By]:
 
 
 def _cleaned(c: Container) -> Step:
-    cleaned = replace(c, clean=True)
+    cleaned = replace(c, clean=True, networks=())
     match c.phase:
         case Phase.RESTARTING:
             assert c.restart_at is not None

@@ -6,6 +6,7 @@ from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SI
 
 from shim.frozen import frozen
 from supervisor.model.limits import Change, ContainerLimits, HostDevice
+from supervisor.model.networks import Attached, PublishedPort
 from supervisor.model.resolver import Resolver
 from supervisor.model.rights import Rights
 from supervisor.model.secrets import MountedFile, SecretWords
@@ -537,6 +538,10 @@ class Spec:
     hooks: Hooks = NO_HOOKS
     secrets: SecretWords = field(default_factory=SecretWords)
     storage: Storage = field(default_factory=Storage)  # of its writable layer; without meaning for a bundle
+    ports: tuple[PublishedPort, ...] = ()
+    publish_all: bool = False  # also the ports that its image names, and `expose`
+    expose: tuple[tuple[int, str], ...] = ()  # port and protocol
+    network_hint: str = ""  # why it has none though it asked for the default
 
 
 class Phase(StrEnum):
@@ -644,6 +649,7 @@ class Container:
     post_start: HookStage = HookStage.NOT_YET  # of the current run
     ending: Termination | None = None
     deadline: TimeLimit | None = None  # a pod's, from its first start on
+    networks: tuple[Attached, ...] = ()  # what the current run has of its network, or a member of its pod's
 
 
 @frozen

@@ -142,6 +142,7 @@ PASSING = {
     *("STATE/c/ID/RUN/shared-cgroup", "STATE/c/ID/RUN/resources.json"),
     *("STATE/c/ID/RUN/byhand", "STATE/c/ID/RUN/ns-NAME", "STATE/shimv2/gone/HEX", "STATE/.exitd-probe-NAME"),
     "STATE/shimv2/relays/HEX",
+    *("STATE/netns", "STATE/netns/NAME", "ROOT/networks", "ROOT/networks/NAME", "ROOT/networks/odd"),
     "STATE/.exitd-probe-NAME/fifo",
     "ROOT/images/staging/NAME",
     "ROOT/trial",

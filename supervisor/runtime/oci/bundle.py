@@ -20,7 +20,7 @@ from typing import Any, cast
 from shim.frozen import frozen
 from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
-from supervisor.model import pods
+from supervisor.model import networks, pods
 from supervisor.model.errors import BadRequest, CannotConfine, ShimFailed
 from supervisor.model.values import Container, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
@@ -124,7 +124,7 @@ def prepare(
         _make_empty_dirs(container, root)
         contents.make(directory, container.spec.mounts)
         _make_volumes(container, root, merged, fill)
-        joins = links(container, state)
+        joins = _joins(container, state)
         document = _read(directory)
         # The numbers of devices may be others by now.
         if document is None or container.spec.devices:
@@ -315,6 +315,24 @@ def links(container: Container, state: str) -> dict[str, str]:
     return namespaces.links(path, namespaces.joined(container.spec))
 
 
+def _joins(container: Container, state: str) -> dict[str, str]:
+    """Return the paths of all namespaces that are there before the run: those of its pod, and the network's that exitd
+    makes."""
+    if not networks.has_own(container.spec.network, container.spec.sandbox):
+        return links(container, state)
+    return {"network": namespaces.network_of(state, container.id, container.run)}
+
+
+def name_in_network(container: Container, root: str) -> None:
+    """Write its files of names anew, now that its addresses are known. Raises ShimFailed."""
+    directory = f"{directory_of(root, container.id)}/{ETC}"
+    try:
+        if _has_files(container.spec):
+            _write_files(container, directory)
+    except OSError as error:
+        raise ShimFailed(f"{directory}: {error.strerror or error}") from error
+
+
 def _host(container: Container) -> spec.Host:
     return spec.Host(
         cgroup_v2=cgroups.mode() is cgroups.Mode.V2,
@@ -393,6 +411,7 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
         container.spec.task is not None,  # of a pod with the host's ipc namespace
         tuple(pods.seen_by_runtime(container).items()),
         _files(container, root),
+        networks.has_own(container.spec.network, container.spec.sandbox),
     )
 
 
@@ -436,7 +455,9 @@ def _write_files(container: Container, directory: str) -> None:
     machines = {name: _machines(path) for name, path in namefiles.PLACES.items()}
     hostname = wanted.hostname or container.id[:12]
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    made = namefiles.texts(wanted.resolver, hostname, machines, of_host=wanted.network == "host")
+    made = namefiles.texts(
+        wanted.resolver, hostname, machines, of_host=wanted.network == "host", attached=container.networks
+    )
     for name, text in made.items():
         with open(f"{directory}/{name}.new", "wb") as file:
             os.fchmod(file.fileno(), 0o644)

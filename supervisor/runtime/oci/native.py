@@ -97,7 +97,11 @@ class NativeContainers:
         """Prepare the bundle in a thread: mounts, files and user names may wait for a slow disk."""
         if container.id not in self._preparing:
             self.begin_preparing(container)
-        return await self._preparing.pop(container.id)
+        made = await self._preparing.pop(container.id)
+        if container.networks:  # it may have been prepared before its addresses were known
+            what, root = f"the names of {container.spec.name or container.id}", self._place.root
+            await self._place.making.run(what, lambda: bundle.name_in_network(container, root))
+        return made
 
     async def create_container(self, container: Container) -> CreatedRun:
         own = await self.prepared(container)

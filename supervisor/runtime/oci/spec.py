@@ -70,6 +70,12 @@ class Shared:
     bound_shm: bool = False
     annotations: tuple[tuple[str, str], ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    own_network: bool = False  # exitd has made the network namespace of `namespaces` for this container alone
+
+    @property
+    def with_others(self) -> dict[str, str]:
+        """The namespaces that are not its own."""
+        return {kind: path for kind, path in self.namespaces if not (kind == "network" and self.own_network)}
 
 
 def config(
@@ -113,7 +119,7 @@ def config(
             "cgroupsPath": cgroups_path,
             "resources": resources,
             "namespaces": _with_paths([{"type": kind} for kind in _namespaces(spec, host)], joins),
-            **_sysctls(spec, host, joins),
+            **_sysctls(spec, host, shared.with_others),
             **_view(spec, host),
         },
     }
@@ -189,7 +195,7 @@ def adapt_bundle(
     process.update(_labels(spec.security, host))
     _ask_process(process, spec, user)
     _ask_rest(result, spec, host)
-    _ask_devices(result, spec, host, dict(shared.namespaces))
+    _ask_devices(result, spec, host, shared.with_others)
     _ask_shared(result, shared)
     return result
 

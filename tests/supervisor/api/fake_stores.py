@@ -7,6 +7,7 @@ from supervisor.images.extract import ExtractedCounts
 from supervisor.images.facts import Image, Layer, PrunedImages, RemovedImage
 from supervisor.images.instructions import CommitWords
 from supervisor.model.files import FileChange, PathStat
+from supervisor.model.networks import NetworkView
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.views import ContainerUsage, DiskUsage, Occupied, PodView, View
@@ -145,6 +146,18 @@ class FakeFiles:
     async def changes(self, id: str) -> AsyncIterator[FileChange]:
         self._note("changes", id)
         yield FileChange("added", "/file")
+
+
+class FakeNetworks:
+    def __init__(self, node: FakeNode) -> None:
+        self._note = node.note
+
+    async def list_networks(self) -> tuple[NetworkView, ...]:
+        self._note("list_networks")
+        return (
+            NetworkView("/n/1.conflist", "pods", "1.0.0", ("bridge", "portmap"), True, True, "{}", containers=("c1",)),
+            NetworkView("/n/2.conflist", error="it is not JSON"),
+        )
 
 
 class FakeUsage:

@@ -21,6 +21,7 @@ from supervisor.api.doors import (
     ContainerDoors,
     DaemonDoors,
     ImageDoors,
+    NetworkDoors,
     PodDoors,
     RecordDoors,
     ShutdownDoors,
@@ -38,7 +39,7 @@ from tests.supervisor.api.fake_changes import FakeChanges, FakeStats
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_shutdown import FakeShutdown
-from tests.supervisor.api.fake_stores import FakeFiles, FakeImages, FakePods, FakeUsage, FakeVolumes
+from tests.supervisor.api.fake_stores import FakeFiles, FakeImages, FakeNetworks, FakePods, FakeUsage, FakeVolumes
 from tests.supervisor.api.fake_streams import FakeStreams
 from tests.supervisor.api.fake_watches import FakeWatches
 
@@ -70,6 +71,7 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
         ImageDoors(FakeImages(node)),
         VolumeDoors(FakeVolumes(node)),
         FileDoors(FakeFiles(node)),
+        NetworkDoors(FakeNetworks(node)),
         UsageDoors(FakeUsage(node)),
         StatsDoors(FakeStats(node)),
         StreamDoors(streams),

@@ -152,6 +152,17 @@ STOPS = these(
     *("init at start.before", "init at start.after"),
 )
 
+OF_PLUGINS = tuple(
+    f"{plugin}-{verb}.{side}"
+    for plugin in ("bridge", "host-local", "portmap")
+    for verb in ("ADD", "DEL")
+    for side in ("before", "after")
+)
+PLUGINS_FEW = these(
+    *("exitd at bridge-ADD.before", "exitd at host-local-ADD.before", "exitd at portmap-ADD.after"),
+    *("exitd at portmap-DEL.before", "exitd at host-local-DEL.after", "exitd at bridge-DEL.after"),
+)
+
 CONTAINER, POD, EXEC, TASK = "test_container_commands.py", "test_pod.py", "test_exec.py", "test_task.py"
 MONITORS, MEMBERS, RUNNING = "test_monitors.py", "test_pod_members.py", "test_exec_running.py"
 
@@ -214,6 +225,10 @@ MATRIX: dict[str, Row] = {
     "exec, running": Row(RUNNING, ("shim", "exitd", "shim+exitd"), ("runs", "ends", "its limit"), TRUE),
     "exec, stands still": Row(RUNNING, ("shim",), ("runs",), TRUE, deed="stopped"),
     "execs, many": Row(RUNNING, EXITD, (AT_RANDOM,), TRUE),
+    # A container in a network of CNI, with a published port; the moments are its plugins'. No address, interface,
+    # namespace and rule is left.
+    "network": Row("test_network.py", EXITD, OF_PLUGINS, TRUE, few=PLUGINS_FEW),
+    "network, at calls": Row("test_network.py", EXITD, CALLS, TRUE, few=5),
     # An image: fetched, a container made on it, that removed, the image removed.
     "image, at calls": Row("test_image.py", EXITD, CALLS, WHOLE, few=9),
     "images, many clients": Row("test_image.py", EXITD, (AT_RANDOM,), WHOLE),
