@@ -6,7 +6,7 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
-from supervisor.cli import output
+from supervisor.cli import output, parse
 from supervisor.cli.app import OWN_FAILURE, complain, connect
 from supervisor.cli.shape import Document, event_document, lost_document, time_text
 from supervisor.cli.watch import event_line
@@ -27,7 +27,7 @@ EXIT = "exit"
 @click.option("--stop", metavar="TARGET", help="End the watch of this pid, socket or directory.")
 @click.option("-d", "--detach", is_flag=True, help="Watch without showing the ends.")
 @output.option("table")
-@click.argument("pid", metavar="[PID]", required=False, type=click.IntRange(min=1))
+@click.argument("pid", metavar="[PID]", required=False, type=parse.WholeNumber(1, 2**31 - 1))
 @click.pass_context
 def watch(
     ctx: click.Context, containerd: str, runc_root: str, listed: bool, stop: str | None, detach: bool, format_: str,
