@@ -36,6 +36,7 @@ POD_COMMANDS = tuple(f"{whose} {command}" for whose in ("pause", "member") for c
 TRUE = "each end is told once, with its code, and nothing is left"
 TRUE_OR_UNKNOWN = "each end is told once, with its code, or as unknown with the cause; nothing is left"
 WHOLE = "no half of it is listed, nothing is left, what a container stands on is held"
+KEPT = "what was written is there until the volume is removed, and nothing of it is left then"
 UNNOTICED = "no call of containerd's clients fails, each event comes once, and the end has its code"
 EVERY_BYTE = "no byte of the output is lost or doubled, and no code is lost"
 
@@ -211,6 +212,8 @@ MATRIX: dict[str, Row] = {
     # An image: fetched, a container made on it, that removed, the image removed.
     "image, at calls": Row("test_image.py", EXITD, CALLS, WHOLE, few=9),
     "images, many clients": Row("test_image.py", EXITD, (AT_RANDOM,), WHOLE),
+    # A named volume: made, written, read by the next container, refused while in use, removed.
+    "volume, at calls": Row("test_volume.py", EXITD, CALLS, KEPT, few=5),
     # A task of a real containerd, by ctr: run, an exec, paused, resumed, ended, deleted.
     "task": Row(TASK, EXITD, AND_BACK, UNNOTICED, few=2),
     "task, at calls": Row(TASK, EXITD, CALLS, UNNOTICED, few=3),
