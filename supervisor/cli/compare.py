@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from supervisor.cli import parse
 from supervisor.cli.app import OWN_FAILURE, complain
 from supervisor.compare import facts, guard
 from supervisor.compare.plan import QUICK, Plan
@@ -14,7 +15,7 @@ from supervisor.compare.table import table
 from supervisor.compare.ways import WAYS
 
 KEYS = tuple(way.key for way in WAYS)
-AT_LEAST_ONE = click.IntRange(min=1)
+AT_LEAST_ONE = parse.WholeNumber(1, 2**31 - 1)
 TABLES_ALONE = "matplotlib is not installed, so there are tables alone; for the page: pip install 'exitd[compare]'"
 Written = Callable[[facts.CompareReport], str]
 

@@ -29,7 +29,7 @@ TIMEOUT = "timeout"  # the reason of an exit
 @click.option("-u", "--user", metavar="USER", default="", help="name|uid[:group|gid]; default: the container's.")
 @click.option("-w", "--workdir", metavar="DIR", default="", help="Its working directory; default: the container's.")
 @click.option(
-    "--timeout", type=parse.LimitSeconds(min_open=True), metavar="S", default=None,
+    "--timeout", type=parse.LimitSeconds(is_above=True), metavar="S", default=None,
     help="Kill it, with everything it has started, after S seconds; exit code 124.",
 )  # fmt: skip
 @session.detach_keys

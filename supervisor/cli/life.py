@@ -3,12 +3,13 @@ changed."""
 
 import click
 
+from supervisor.cli import parse
 from supervisor.cli.app import connect, each
 from supervisor.model.errors import BadRequest, NoSuchContainer
 
 containers = click.argument("containers", nargs=-1, required=True, metavar="ID...")
 grace = click.option(
-    "-t", "--time", "--timeout", "seconds", type=click.IntRange(min=0), metavar="S",
+    "-t", "--time", "--timeout", "seconds", type=parse.UINT32, metavar="S",
     help="Grace period before SIGKILL; default: the container's own (10).",
 )  # fmt: skip
 

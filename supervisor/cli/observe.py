@@ -6,7 +6,7 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.cli import live, output
+from supervisor.cli import live, output, parse
 from supervisor.cli.app import OWN_FAILURE, complain, connect
 from supervisor.cli.away import GONE, EventsFollowed, reconnect
 from supervisor.cli.shape import Document, event_document, lost_document, time_text
@@ -31,7 +31,7 @@ EXIT = "exit"
 @click.option("-d", "--detach", is_flag=True, help="Watch without showing the ends.")
 @reconnect
 @output.option("table")
-@click.argument("pid", metavar="[PID]", required=False, type=click.IntRange(min=1))
+@click.argument("pid", metavar="[PID]", required=False, type=parse.WholeNumber(1, 2**31 - 1))
 @click.pass_context
 def watch(
     ctx: click.Context, containerd: str, runc_root: str, node: bool, listed: bool, stop: str | None, detach: bool,

@@ -48,16 +48,34 @@ def cpus_milli(text: str) -> int:
     return milli
 
 
-class LimitSeconds(click.FloatRange):
-    """Seconds that a limit may have, from `min` on. click's own takes nan for any range, and inf."""
+class WholeNumber(click.types.IntParamType):
+    """A number between these two. click's IntRange would show numbers in the help that mean nothing to people."""
 
-    def __init__(self, min: float = 0, *, min_open: bool = False) -> None:
-        super().__init__(min=min, max=MOST_SECONDS, min_open=min_open)
+    def __init__(self, least: int, most: int) -> None:
+        self.least, self.most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found: int = super().convert(value, param, ctx)
+        if not self.least <= found <= self.most:
+            self.fail(f"{value} is not between {self.least} and {self.most}.", param, ctx)
+        return found
+
+
+# What fits into a field of a message.
+INT32, UINT32, UINT64 = WholeNumber(-(2**31), 2**31 - 1), WholeNumber(0, 2**32 - 1), WholeNumber(0, 2**64 - 1)
+
+
+class LimitSeconds(click.types.FloatParamType):
+    """A number of seconds, from `least` on, or above it. click's FloatRange takes nan for any, and inf."""
+
+    def __init__(self, least: float = 0, most: float = MOST_SECONDS, *, is_above: bool = False) -> None:
+        self.least, self.most, self.is_above = least, most, is_above
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found: float = super().convert(value, param, ctx)
-        if math.isnan(found):
-            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        if math.isnan(found) or not self.least <= found <= self.most or (self.is_above and found == self.least):
+            wanted = f"above {self.least:g}" if self.is_above else f"at least {self.least:g}"
+            self.fail(f"{value} is no number of seconds {wanted} and at most {self.most:g}.", param, ctx)
         return found
 
 

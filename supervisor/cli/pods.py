@@ -29,9 +29,7 @@ STATES = click.Choice(("ready", "notready"), case_sensitive=False)
 def chosen(function: Command) -> Command:
     """Add the options that select pods, as crictl has them."""
     for one in (
-        click.option(
-            "-n", "--last", type=click.IntRange(min=0), default=0, metavar="N", help="List only the N newest."
-        ),
+        click.option("-n", "--last", type=parse.UINT32, default=0, metavar="N", help="List only the N newest."),
         click.option("-l", "--latest", is_flag=True, help="List only the newest."),
         click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only pods with this label."),
         click.option("-s", "--state", type=STATES, help="Only pods that are ready or notready."),
@@ -105,7 +103,7 @@ def runp(ctx: click.Context, runtime: str, on_pause_exit: str, pids_limit: int, 
     "-t",
     "--timeout",
     "seconds",
-    type=click.IntRange(min=0),
+    type=parse.UINT32,
     metavar="S",
     help="Grace period before SIGKILL; default: each container's own (10).",
 )

@@ -11,7 +11,7 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
 from supervisor.api.client import Client
-from supervisor.cli import checks, keys, session
+from supervisor.cli import checks, keys, parse, session
 from supervisor.cli.app import complain, connect
 from supervisor.cli.away import reconnect
 from supervisor.cli.fetch import fetch_image
@@ -112,23 +112,21 @@ def container_options(function: Command) -> Command:
         ),
         click.option(
             "--pids-limit",
-            type=int,
+            type=parse.INT32,
             metavar="N",
             help="Limit of processes and threads; default 2048; 0 or -1: no limit.",
         ),
-        click.option(*_flags("cpu_shares"), type=int, metavar="N", help="Weight for CPU time; default 1024."),
-        click.option("--cpu-quota", type=int, metavar="US", help="CPU time in each period; --cpus is simpler."),
-        click.option("--cpu-period", type=int, metavar="US", help="The period of --cpu-quota; default 100000."),
-        click.option("--oom-score-adj", type=int, metavar="N", help="How soon it is killed when memory is short."),
+        click.option(*_flags("cpu_shares"), type=parse.INT32, metavar="N", help="Weight for CPU time; default 1024."),
+        click.option("--cpu-quota", type=parse.INT32, metavar="US", help="CPU time in each period; --cpus is simpler."),
+        click.option("--cpu-period", type=parse.INT32, metavar="US", help="The period of --cpu-quota; default 100000."),
+        click.option("--oom-score-adj", type=parse.INT32, metavar="N", help="How soon it dies when memory is short."),
         click.option(
             "-P", "--publish-all", is_flag=True, help="Publish the ports of --expose and of its image at free ones."
         ),
         click.option("--no-hosts", is_flag=True, help="Its /etc/hosts, hostname and resolv.conf are its image's."),
         click.option("--init", is_flag=True, help="Begin its command under exitd's init program, which reaps orphans."),
         click.option("--read-only", is_flag=True, help="Make its root file system read-only."),
-        click.option(
-            "--stop-timeout", type=click.IntRange(min=0), metavar="S", help="Grace period of stop; default 10."
-        ),
+        click.option("--stop-timeout", type=parse.UINT32, metavar="S", help="Grace period of stop; default 10."),
         click.option("-t", "--tty", is_flag=True, help="Give it a terminal; with -i, this one."),
         click.option(
             "-i", "--interactive", is_flag=True, help="Send it this command's input; with -d, keep its input open."

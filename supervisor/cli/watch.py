@@ -17,6 +17,7 @@ from supervisor.cli.shape import event_document, lost_document, number_of, time_
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, TimedOut
 from supervisor.model.values import Unknown
 
+MOST_DIGITS = 9  # of --tail
 CONDITIONS = ("exited", "next-exit", "removed")
 
 
@@ -125,7 +126,7 @@ def _left(deadline_ns: int | None) -> float | None:
 @click.command()
 @click.option("--since", metavar="TIME", help="Only events since then: 10m (ago) or an RFC 3339 time.")
 @click.option("--until", metavar="TIME", help="Only events until then.")
-@click.option("--from-seq", type=click.IntRange(min=0), metavar="N", help="All events from this number on.")
+@click.option("--from-seq", type=parse.UINT64, metavar="N", help="All events from this number on.")
 @click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="By id, name, type or namespace.")
 @click.option("--no-follow", "--no-stream", is_flag=True, help="End after the stored events.")
 @reconnect
@@ -195,9 +196,7 @@ def event_line(event: pb.Event) -> str:
 @click.option("-t", "--timestamps", is_flag=True, help="Print the time before each line.")
 @click.option("--since", metavar="TIME", help="Lines from then on: 10m (ago) or an RFC 3339 time.")
 @click.option("--until", metavar="TIME", help="Lines before then; with -f, end then.")
-@click.option(
-    "--run", "run_number", type=click.IntRange(min=0), default=0, metavar="N", help="With -f: end with that run."
-)
+@click.option("--run", "run_number", type=parse.UINT64, default=0, metavar="N", help="With -f: end with that run.")
 @reconnect
 @click.argument("container", metavar="ID")
 @click.pass_context
@@ -217,7 +216,7 @@ def logs(
     request = pb.LogsRequest(
         id=container,
         follow=follow,
-        tail_lines=0 if tail == "all" else int(tail),
+        tail_lines=0 if tail == "all" or len(tail) > MOST_DIGITS else int(tail),  # no log has so many lines
         run=run_number,
         since=None if since_ns is None else spoken.moment(since_ns),
         until=None if until is None else spoken.moment(parse.moment_ns(until, now_ns())),

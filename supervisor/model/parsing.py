@@ -52,4 +52,7 @@ def parse(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is no size: write a number and b, k, m, g or t, as in 64m")
     unit = (match[2] or "b")[0].lower()
-    return int(float(match[1]) * 1024 ** "bkmgt".index(unit))
+    found = float(match[1]) * 1024 ** "bkmgt".index(unit)
+    if found >= 2**63:
+        raise ValueError(f"{text!r} is a larger size than the kernel has numbers for")
+    return int(found)

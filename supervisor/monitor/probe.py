@@ -64,7 +64,7 @@ def by_one_child() -> dict[Source, Capability]:
 def existing_parent(path: str) -> str:
     """Return the path itself, or the nearest existing directory above it."""
     found = Path(path).absolute()
-    while not found.is_dir() and found != found.parent:
+    while not os.path.isdir(found) and found != found.parent:
         found = found.parent
     return str(found)
 

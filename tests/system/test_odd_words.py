@@ -6,7 +6,7 @@ import os
 import pathlib
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import click
@@ -93,6 +93,10 @@ def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[
 VERBS = {path: command for path, command in verbs(exitctl) if path not in NOT_TYPED}
 
 
+NO_LIMITS: Mapping[str, float] = {}
+AT_ONCE = {"supervisor.daemon.LOCK_SECONDS": 0.0}  # its lock is not waited for
+
+
 @dataclass
 class World:
     """A daemon with a container that runs and one that has ended, and a directory to type commands in."""
@@ -122,14 +126,14 @@ class World:
         for volume in self.client.volumes():
             self.client.remove_volume(volume.name)
 
-    def type(self, program: str, words: list[str]) -> tuple[int, str]:
+    def type(self, program: str, words: list[str], limits: Mapping[str, float] = NO_LIMITS) -> tuple[int, str]:
         """Return the code, and all that it printed."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("EXITD_")}
         environment = {**kept, "EXITD_STATE": str(self.daemon.state), "PYTHONUTF8": "1"}
         before = os.getcwd()
         os.chdir(self.directory)
         try:
-            code, out, err = warm.run(f"odd {program}", (program,), words, environment, SECONDS)
+            code, out, err = warm.run(f"odd {program}", (program,), words, environment, SECONDS, limits)
         except subprocess.TimeoutExpired:
             pytest.fail(
                 f"{program} {shown(words)} does not end; if it may wait, WITH has words after which it does not"
@@ -247,10 +251,10 @@ def test_whatever_is_typed_at_exitd_is_refused_in_words_beside_one_that_runs(wor
     """Its directories are held, and the last ones count: none begins, whatever the flags."""
     own = ["--root", str(world.daemon.root), "--state", str(world.daemon.state)]
 
-    @some(1000)
+    @some(3000)
     @given(flags(world.directory))
     def type_(words: list[str]) -> None:
-        code, said = world.type("exitd", [*words, *own])
+        code, said = world.type("exitd", [*words, *own], AT_ONCE)
         assert code in (0, 1, USAGE), f"{shown(words)}: {code}: {said[-2000:]}"
 
     type_()

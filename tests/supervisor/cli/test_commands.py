@@ -327,6 +327,17 @@ def test_logs_hands_over_follow_tail_and_run(daemon: FakeDaemon, exitctl: Exitct
     assert request == pb.LogsRequest(id="web", tail_lines=5, run=2)
 
 
+def test_bytes_that_are_no_text_fit_into_no_message_and_are_named(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    outcome = exitctl("inspect", "caf\udce9")
+    assert (outcome.code, outcome.out) == (125, "")
+    assert outcome.err == "exitctl: 'caf\\udce9' is no UTF-8 text\n"
+
+
+def test_a_tail_of_more_lines_than_any_log_has_is_all_of_it(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    exitctl("logs", "--tail", "9" * 5000, "web")
+    assert daemon.asked_for(pb.LogsRequest) == [pb.LogsRequest(id="web")]
+
+
 def test_logs_hands_over_a_span_of_time_and_asks_for_times(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     exitctl("logs", "--since", "2026-11-20T12:00:00.5Z", "--until", "1795176001", "--timestamps", "web")
     since, until = Timestamp(seconds=1795176000, nanos=500_000_000), Timestamp(seconds=1795176001)

@@ -85,6 +85,12 @@ def test_what_is_no_moment_is_refused_with_examples(text: str) -> None:
         parse.moment_ns(text, NOW)
 
 
+@pytest.mark.parametrize("text", ["9" * 400, f"{2**63}", f"{2**23}t"])
+def test_a_size_that_the_kernel_has_no_number_for_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match=r"larger size"):
+        parse.size_bytes(text)
+
+
 @pytest.mark.parametrize("text", ["9" * 400, "99999999999", f"{'9' * 400}h", "3000000d"])
 def test_a_duration_longer_than_time_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match=r"longer than any"):
@@ -100,7 +106,7 @@ def test_a_moment_before_or_after_the_time_that_there_is_is_refused(text: str) -
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-1", "1e10", "", "9" * 400])
 def test_a_limit_is_a_number_of_seconds(text: str) -> None:
-    for kind in (parse.LimitSeconds(), parse.LimitSeconds(min_open=True)):
+    for kind in (parse.LimitSeconds(), parse.LimitSeconds(is_above=True)):
         with pytest.raises(click.BadParameter):
             kind.convert(text, None, None)
         assert kind.convert("1.5", None, None) == 1.5

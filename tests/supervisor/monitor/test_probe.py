@@ -71,6 +71,7 @@ def test_the_probes_reap_their_children() -> None:
 
 def test_the_nearest_existing_directory_stands_for_one_to_be(tmp_path: Path) -> None:
     assert probe.existing_parent(str(tmp_path / "a" / "b")) == str(tmp_path)
+    assert probe.existing_parent(str(tmp_path / ("x" * 400))) == str(tmp_path)
 
 
 def test_a_cgroup_version_is_known_by_what_is_mounted(tmp_path: Path) -> None:

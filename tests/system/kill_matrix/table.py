@@ -38,6 +38,7 @@ TRUE_OR_UNKNOWN = "each end is told once, with its code, or as unknown with the 
 WHOLE = "no half of it is listed, nothing is left, what a container stands on is held"
 FROZEN = "no half of it is listed, and nothing stays frozen"
 FILLED = "no container sees half of it"
+KEPT = "what was written is there until the volume is removed, and nothing of it is left then"
 UNNOTICED = "no call of containerd's clients fails, each event comes once, and the end has its code"
 IN_FORCE = "the name is the old one or the new, and no other's; what is stored of limits is what the kernel has"
 EVERY_BYTE = "no byte of the output is lost or doubled, and no code is lost"
@@ -235,6 +236,8 @@ MATRIX: dict[str, Row] = {
     # Files of containers: an image made of one, and a new volume that gets what the image has there.
     "commit, at calls": Row("test_files.py", EXITD, CALLS, FROZEN, few=4),
     "volume fill, at calls": Row("test_files.py", EXITD, CALLS, FILLED, few=4),
+    # A named volume: made, written, read by the next container, refused while in use, removed.
+    "volume, at calls": Row("test_volume.py", EXITD, CALLS, KEPT, few=5),
     # A task of a real containerd, by ctr: run, an exec, paused, resumed, ended, deleted.
     "task": Row(TASK, EXITD, AND_BACK, UNNOTICED, few=2),
     "task, at calls": Row(TASK, EXITD, CALLS, UNNOTICED, few=3),
