@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -209,9 +210,9 @@ def test_grpc_that_serves_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.M
     looks: list[float | None] = []
     waited_for = grpc.aio.Server.wait_for_termination
 
-    async def counted(self: grpc.aio.Server, timeout: float | None = None) -> bool:
-        looks.append(timeout)
-        return await waited_for(self, timeout)
+    def counted(self: grpc.aio.Server, *limit: float | None) -> Awaitable[bool]:
+        looks.extend(limit)
+        return waited_for(self, *limit)
 
     monkeypatch.setattr(grpc.aio._server.Server, "wait_for_termination", counted)
     monkeypatch.setattr(grpcserver, "_LOOK_SECONDS", 0.0)
