@@ -214,7 +214,7 @@ def test_grpc_that_serves_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.M
         looks.extend(limit)
         return waited_for(self, *limit)
 
-    monkeypatch.setattr(grpc.aio._server.Server, "wait_for_termination", counted)
+    monkeypatch.setattr("grpc.aio._server.Server.wait_for_termination", counted)
     monkeypatch.setattr(grpcserver, "_LOOK_SECONDS", 0.0)
 
     async def test(rig: Rig) -> None:
