@@ -213,8 +213,12 @@ def _make_file(path: Path) -> None:
 def _migrate(connection: sqlite3.Connection, version: int) -> None:
     if version == 0:
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    scripts: list[str] = []  # those of one transaction: each costs a flush, and a new file has all of them before it
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        _at_once(connection, f"{script} PRAGMA user_version={number};", FILLED.get(number))
+        scripts.append(script)
+        if number in FILLED or number == VERSION:
+            _at_once(connection, f"{' '.join(scripts)} PRAGMA user_version={number};", FILLED.get(number))
+            scripts.clear()
 
 
 def _at_once(

@@ -198,7 +198,7 @@ def test_ctrl_c_ends_the_showing_and_stop_the_watch(cli: Cli, client: Client) ->
     with stranger("exit 7") as process:
         pid = str(process.pid)
         showing = cli.begin("watch", "--format", "jsonl", pid)
-        until(client.watches, "it is not watched")
+        until(lambda: client.watches() and watch_of(client, pid).processes, "it is not watched")
         showing.send_signal(signal.SIGINT)
         assert showing.communicate(timeout=LIMIT_SECONDS)[0] == ""
         assert showing.returncode == 130

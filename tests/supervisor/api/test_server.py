@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,28 @@ def test_grpc_that_cannot_begin_anew_rests_between_tries_says_so_once_and_comes_
     with capture_logs() as logs:
         asyncio.run(main())
     assert [line["event"] for line in logs].count("gRPC cannot begin anew") == 1
+
+
+def test_grpc_that_serves_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer of its own would wake up an idle daemon: its end is an event, see above."""
+    looks: list[float | None] = []
+    waited_for = grpc.aio.Server.wait_for_termination
+
+    def counted(self: grpc.aio.Server, *limit: float | None) -> Awaitable[bool]:
+        looks.extend(limit)
+        return waited_for(self, *limit)
+
+    monkeypatch.setattr("grpc.aio._server.Server.wait_for_termination", counted)
+    monkeypatch.setattr(grpcserver, "_LOOK_SECONDS", 0.0)
+
+    async def test(rig: Rig) -> None:
+        for _ in range(20):
+            await rig.exitd.Version(pb.VersionRequest())
+        assert looks == []
+        with crowd(rig.server.path, 1, 1, b"/\xff\xfe") as clients:
+            await until(lambda: clients.turn() == 0 and bool(looks))
+
+    run(tmp_path, test)
 
 
 @pytest.mark.parametrize("turns", range(12))
