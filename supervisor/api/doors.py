@@ -16,6 +16,7 @@ from supervisor.api.streams import Streams
 from supervisor.api.table import EXITD
 from supervisor.api.values import clean
 from supervisor.images.facts import Image, RemovedImage
+from supervisor.model.errors import BadRequest
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.health import ProbeResult
 from supervisor.model.limits import Change
@@ -29,6 +30,7 @@ from supervisor.system.listening import check_room
 
 API = "exitd.v1"
 LOG_REPLY_BYTES = 64 * 1024
+MOST_IDS = 4096  # of one Stats
 
 
 class NodeCalls(Protocol):
@@ -407,6 +409,8 @@ class StatsDoors:
         self._stats = stats
 
     async def Stats(self, request: pb.StatsRequest, by: By) -> pb.StatsReply:
+        if len(request.ids) > MOST_IDS:
+            raise BadRequest(f"ids: {len(request.ids)} of them; at most {MOST_IDS} in one request", field="ids")
         ids = tuple(map(requests.id_of, request.ids))
         return pb.StatsReply(containers=map(replies.stats_message, await self._stats.stats(ids)))
 
