@@ -18,6 +18,7 @@ WORK_SECONDS = 120.0  # a call that has the runtime work
 IMAGE_SECONDS = 3600.0  # a call that reads a whole image; the daemon's own limits come first
 KILL_SECONDS = 60.0  # how long after the grace period an end by SIGKILL may take
 DEFAULT_GRACE_SECONDS = 10
+STATS_AT_ONCE = 1000  # ids in one request
 SOCKET_PATH_LIMIT = 107  # sun_path, unix(7)
 
 
@@ -236,8 +237,12 @@ class Client:
 
     def stats(self, ids: Iterable[str] = ()) -> tuple[pb.ContainerStats, ...]:
         """Return what these containers use, all that run for none."""
-        reply: pb.StatsReply = self._call("Stats", pb.StatsRequest(ids=ids), CALL_SECONDS)
-        return tuple(reply.containers)
+        wanted, found = tuple(ids), list[pb.ContainerStats]()
+        for first in range(0, len(wanted) or 1, STATS_AT_ONCE):
+            request = pb.StatsRequest(ids=wanted[first : first + STATS_AT_ONCE])
+            reply: pb.StatsReply = self._call("Stats", request, CALL_SECONDS)
+            found += reply.containers
+        return tuple(found)
 
     def run_healthcheck(self, container_id: str) -> pb.RunHealthcheckReply:
         """Run its health check now, within the limit of the check."""

@@ -33,6 +33,7 @@ from supervisor.system.listening import check_room
 
 API = "exitd.v1"
 LOG_REPLY_BYTES = 64 * 1024
+MOST_IDS = 4096  # of one Stats
 
 
 class NodeCalls(Protocol):
@@ -475,6 +476,8 @@ class StatsDoors:
         self._stats = stats
 
     async def Stats(self, request: pb.StatsRequest, by: By) -> pb.StatsReply:
+        if len(request.ids) > MOST_IDS:
+            raise BadRequest(f"ids: {len(request.ids)} of them; at most {MOST_IDS} in one request", field="ids")
         ids = tuple(map(requests.id_of, request.ids))
         return pb.StatsReply(containers=map(replies.stats_message, await self._stats.stats(ids)))
 

@@ -30,10 +30,12 @@ def rename(ctx: click.Context, container: str, name: str) -> int:
 
 @click.command(cls=Spelled)
 @click.option("-m", "--memory", metavar="SIZE", help="Memory limit, as in 64m; 0: none.")
-@click.option("--memory-reservation", metavar="SIZE", help="It is not taken from below this much; 0: no such thing.")
+@click.option("--memory-reservation", metavar="SIZE", help="It is not taken from below this much; 0: nothing is kept.")
 @click.option("--memory-swap", metavar="SIZE", help="Memory and swap together; -1: no limit; 0: no swap.")
 @click.option("--cpus", metavar="N", help="CPU limit, as in 1.5; 0: none.")
-@click.option("-c", "--cpu-shares", type=click.IntRange(min=0, max=2**32 - 1), metavar="N", help="Weight; 0: 1024.")
+@click.option(
+    "-c", "--cpu-shares", type=click.IntRange(min=0, max=2**32 - 1), metavar="N", help="Weight for CPU time; 0: 1024."
+)
 @click.option("--cpu-quota", type=int, metavar="US", help="CPU time in each period; -1: no limit.")
 @click.option("--cpu-period", type=int, metavar="US", help="The period of --cpu-quota; default 100000.")
 @click.option("--cpuset-cpus", metavar="LIST", help="The processors that it may use, as in 0-3,7; '': all.")

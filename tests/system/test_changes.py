@@ -37,7 +37,7 @@ def is_free(found: dict[str, str], before: dict[str, str]) -> bool:
     return found["pids"] == "max" and {**found, "pids": ""} == {**before, "pids": ""}
 
 
-@pytest.mark.parametrize("runtime", ["runc", "crun"])
+@pytest.mark.parametrize("runtime", ["runc", "crun", "io.containerd.runc.v2"])
 def test_an_update_holds_at_once_and_after_restarts_of_exitd_and_container_and_so_does_what_it_clears(
     cli: Cli, tmp_path: pathlib.Path, runtime: str
 ) -> None:

@@ -113,6 +113,8 @@ def test_changes_and_what_is_used_are_passed_on(tmp_path: Path) -> None:
         (pb.RenameRequest(id="c1", name=""), "name"),
         (pb.RenameRequest(id="c1", name="a/b"), "name"),
         (pb.StopRequest(id="c1", signal="NOPE"), "signal"),
+        (pb.StatsRequest(ids=["c1"] * 4097), "ids"),
+        (pb.StatsRequest(ids=["c/1"]), "id"),
     ],
 )
 def test_a_change_that_cannot_be_is_refused_by_its_field(tmp_path: Path, request_: Any, field: str) -> None:

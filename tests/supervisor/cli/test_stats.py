@@ -56,6 +56,11 @@ def test_two_readings_make_one_look(daemon: FakeDaemon, exitctl: Exitctl) -> Non
     lines = exitctl("stats", "--no-stream", "-i", "0.1", "web").out.splitlines()
     assert lines[0].split("   ")[:2] == ["CONTAINER ID", "NAME"] and "1 MiB / 4 MiB" in lines[1]
     assert [list(request.ids) for request in daemon.asked_for(pb.StatsRequest)] == [["web"], ["web"]]
+    many = [pb.Container(id=f"{number:064x}") for number in range(2001)]
+    daemon.answers.List = lambda request: pb.ListReply(containers=many)
+    assert exitctl("stats", "--no-stream", "-i", "0.1", "--all", "--format", "{{.Name}}").code == 0
+    asked = [len(request.ids) for request in daemon.asked_for(pb.StatsRequest)[2:]]
+    assert asked == [1000, 1000, 1] * 2
     daemon.answers.List = lambda request: pb.ListReply()
     assert exitctl("stats", "--no-stream", "-i", "0.1", "--all", "--format", "{{.Name}}").out == ""
 
