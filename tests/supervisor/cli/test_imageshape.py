@@ -39,7 +39,7 @@ def test_an_inspection_has_dockers_names() -> None:
     config = {"architecture": "amd64", "os": "linux", "config": {"Cmd": ["sh"], "Labels": {"a": "1"}}}
     shown = imageshape.inspected(reply(config, 5))
     assert shown["RepoDigests"] == ["docker.io/me/web@sha256:d", "web@sha256:d"]
-    assert shown["Config"]["Cmd"] == ["sh"] and shown["Config"]["Env"] is None  # type: ignore[index, call-overload]
+    assert shown["Config"]["Cmd"] == ["sh"] and shown["Config"]["Env"] is None  # type: ignore[index]
     assert imageshape.labels_of(reply(config)) == {"a": "1"}
 
 
