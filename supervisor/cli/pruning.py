@@ -122,7 +122,8 @@ def show_space(size_bytes: int) -> None:
 
 
 def _is_ended(container: pb.Container) -> bool:
-    return container.phase in ENDED and not container.spec.HasField("pod")
+    """Containers of a pod go with it."""
+    return container.phase in ENDED and not container.spec.HasField("pod") and not container.spec.sandbox
 
 
 def _fits(container: pb.Container, wanted: PruneFilter) -> bool:
