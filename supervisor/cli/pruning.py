@@ -124,8 +124,10 @@ def show_space(size_bytes: int) -> None:
 
 
 def is_over(container: pb.Container) -> bool:
-    """Return whether it does not run, and is exitd's own to remove: no pod, and no task of containerd's."""
-    return container.phase in OVER and not container.spec.HasField("pod") and not container.of_containerd
+    """Return whether it does not run, and is exitd's own to remove: no pod, none of a pod, which goes with it, and no
+    task of containerd's."""
+    in_pod = container.spec.HasField("pod") or container.spec.sandbox
+    return container.phase in OVER and not in_pod and not container.of_containerd
 
 
 def _fits(container: pb.Container, wanted: PruneFilter) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import stat
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager, aclosing
 from datetime import UTC, datetime
 from functools import partial
@@ -54,6 +54,7 @@ THAW = By(policy="commit")
 RESTS = frozenset({Phase.EXITED, Phase.RESTARTING})
 
 T = TypeVar("T")
+Parts = Generator[bytes, None, None]  # to be closed: it holds descriptors
 Opened = Callable[[], AbstractContextManager[View]]
 
 
@@ -94,7 +95,7 @@ class FileDesk(Participant):
         return await self._looks.run(f"looking at {path}", work, late=use.end)
 
     async def copy_from(self, id: str, path: str, follow: bool, name: str) -> AsyncGenerator[bytes, None]:
-        def send(seen: View) -> Iterator[bytes]:
+        def send(seen: View) -> Parts:
             fd = seen.open(path, follow=follow)
             try:
                 yield from pack(fd, name or last_part(path), cross=seen.cross, fuse=seen.on_fuse)
@@ -147,7 +148,7 @@ class FileDesk(Participant):
             work.cancel()
 
     async def export(self, id: str) -> AsyncGenerator[bytes, None]:
-        def send(seen: View) -> Iterator[bytes]:
+        def send(seen: View) -> Parts:
             device = os.fstat(seen.root_fd).st_dev
 
             def shape(found: Found) -> tuple[TarEntry, ...] | None:
@@ -161,7 +162,7 @@ class FileDesk(Participant):
                 yield part
 
     async def changes(self, id: str) -> AsyncGenerator[FileChange, None]:
-        def send(seen: View) -> Iterator[bytes]:
+        def send(seen: View) -> Parts:
             spec, upper = use.container.spec, self._upper(use.container)
             with _opened_directory(upper) as upper_fd:
                 for each in changes(upper_fd, spec.layers or (spec.rootfs,), MADE_PLACES):
@@ -191,11 +192,11 @@ class FileDesk(Participant):
         if not spec.image_id:
             way = f"exitctl export {spec.name} | exitctl image import - NAME"
             raise WrongState(f"{spec.name} stands on no image of exitd's store; {way} makes one", id=container.id)
-        opened, upper = await self._root_way(container), self._upper(container)
+        opened = await self._root_way(container)
         loop, read = asyncio.get_running_loop(), asyncio.Event()
 
-        def parts() -> Iterator[bytes]:
-            with opened(), _opened_directory(upper) as upper_fd:
+        def parts() -> Parts:
+            with opened(), _opened_directory(self._upper(container)) as upper_fd:
                 yield from layer_tar(upper_fd, spec.layers, MADE_PLACES)
 
         def all_read() -> None:
@@ -220,7 +221,7 @@ class FileDesk(Participant):
         if self._containers.known(container.id).phase is not Phase.RUNNING:
             yield
             return
-        _mark(self._marks_of(container.id))
+        await asyncio.to_thread(_mark, self._marks_of(container.id))
         try:
             await self._operations.pause(container.id, by)
             yield
@@ -233,7 +234,7 @@ class FileDesk(Participant):
         with contextlib.suppress(WrongState, NoSuchContainer):  # it has ended, or another has thawed it
             if (await self._containers.find(container_id)).phase is Phase.PAUSED:
                 await self._operations.resume(container_id, by)
-        _unmark(self._marks_of(container_id))
+        await asyncio.to_thread(_unmark, self._marks_of(container_id))
 
     async def thaw_left(self) -> None:
         """After a start: thaw what an earlier daemon has frozen for a commit, and been killed."""
@@ -253,7 +254,7 @@ class FileDesk(Participant):
         return rootfs.upper_of(f"{bundle.directory_of(self._root, container.id)}/rootfs")
 
     async def _sent(
-        self, id: str, what: str, send: Callable[[View], Iterator[bytes]], *, root_only: bool = False
+        self, id: str, what: str, send: Callable[[View], Parts], *, root_only: bool = False
     ) -> AsyncGenerator[bytes, None]:
         """Yield what `send` yields in a thread. `root_only`: without what is mounted in the container."""
         async with aclosing(self._stream(await self._use(id), what, send, root_only=root_only)) as parts:
@@ -261,7 +262,7 @@ class FileDesk(Participant):
                 yield part
 
     async def _stream(
-        self, use: "_Use", what: str, send: Callable[[View], Iterator[bytes]], *, root_only: bool
+        self, use: "_Use", what: str, send: Callable[[View], Parts], *, root_only: bool
     ) -> AsyncGenerator[bytes, None]:
         opened = await self._opened(use, root_only=root_only)
         outflow = Outflow(what)
@@ -269,8 +270,8 @@ class FileDesk(Participant):
         def work() -> None:
             error: BaseException | None = None
             try:
-                with opened() as seen:
-                    for part in send(seen):
+                with opened() as seen, contextlib.closing(send(seen)) as parts:
+                    for part in parts:
                         outflow.put(part)
                     seen.check()
             except (StreamOver, ExitdError) as failed:

@@ -5,7 +5,7 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -161,8 +161,9 @@ class ImageDesk(Participant):
         def save() -> None:
             error: BaseException | None = None
             try:
-                for part in self._images.save(words):
-                    outflow.put(part)
+                with contextlib.closing(self._images.save(words)) as parts:  # it keeps layers from going
+                    for part in parts:
+                        outflow.put(part)
             except (StreamOver, ExitdError) as failed:
                 error = failed
             except OSError as failed:
@@ -180,7 +181,7 @@ class ImageDesk(Participant):
 
     async def commit(
         self,
-        parts: Callable[[], Iterator[bytes]],
+        parts: Callable[[], Generator[bytes, None, None]],
         base_id: str,
         document: Callable[[bytes, str], bytes],
         name: str,

@@ -33,7 +33,8 @@ class VolumeDesk(Participant):
         self._removals = Aside(REMOVALS, limit_seconds=REMOVAL_SECONDS)
 
     async def discarded(self, container_id: str) -> None:
-        """Remove the anonymous volumes of a container that removes itself, is removed with them, or never came to run.
+        """Remove the anonymous volumes of a container that removes itself, is removed with them, is a pod's (as with
+        the CRI), or never came to run.
         Raises as `remove_volume`, but for one that is gone, or that another uses."""
         container = self._containers.get(container_id)
         if container is None or not _drops_volumes(container):
@@ -119,7 +120,8 @@ class VolumeDesk(Participant):
 
 def _drops_volumes(container: Container) -> bool:
     never_ran = bool(container.error) and container.run == 1 and container.started_ns is None
-    return container.drops_volumes or container.spec.auto_remove or never_ran
+    spec = container.spec
+    return container.drops_volumes or spec.auto_remove or bool(spec.sandbox or spec.pod) or never_ran
 
 
 def _failed(what: str, error: OSError) -> ShimFailed:

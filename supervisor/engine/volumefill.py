@@ -1,6 +1,7 @@
 """How a new volume gets what the image has where it is mounted: as a tar that nothing keeps, from thread to disk."""
 
 import os
+from contextlib import closing
 
 from supervisor.images import tools
 from supervisor.images.deadline import Deadline, Halt
@@ -25,7 +26,8 @@ class VolumeFill:
         """Copy a directory into an empty one, with owners, modes, times and attributes; it is on the disk then. Device
         nodes and sockets are left out. Raises ShimFailed."""
         try:
-            extract(TarReader(ChunkSource(pack(source_fd, "."))), into_fd, KEEPING)
+            with closing(pack(source_fd, ".")) as parts:
+                extract(TarReader(ChunkSource(parts)), into_fd, KEEPING)
             deadline = Deadline("writing a new volume", tools.SYNC_SECONDS, self._halt)
             tools.sync_file_system(os.readlink(f"/proc/self/fd/{into_fd}"), deadline)
         except ExitdError as error:

@@ -6,7 +6,7 @@ that is in it below. Source: Documentation/filesystems/overlayfs.rst of Linux, "
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 
 from shim.frozen import frozen
@@ -48,7 +48,7 @@ def changes(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -
             os.close(level.fd)
 
 
-def layer_tar(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -> Iterator[bytes]:
+def layer_tar(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -> Generator[bytes, None, None]:
     """Yield the layer as the tar that images have: OCI image-spec, layer.md. Raises as `pack` and `changes` do."""
 
     def shape(found: Found) -> tuple[TarEntry, ...] | None:

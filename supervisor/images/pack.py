@@ -4,7 +4,7 @@ and regular files is opened, and names, depth and attributes have bounds."""
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -45,12 +45,13 @@ def pack(
     fuse: bool = False,
     shape: Shape | None = None,
     inside: Callable[[Found], Iterable[TarEntry]] | None = None,
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """Yield the tar of what `top_fd` (O_PATH is enough) names, under `name`; a directory's content is below it. With
     the name `.` the entries of a directory are `./NAME`.
 
-    `cross`: asked about each file and directory. `fuse`: files of FUSE file systems are read. `shape`: asked about each
-    file and directory what it becomes. `inside`: asked about each directory for entries in it that no file has.
+    Close it where it is not read to its end: it holds descriptors. `cross`: asked about each file and directory.
+    `fuse`: files of FUSE file systems are read. `shape`: asked about each file and directory what it becomes. `inside`:
+    asked about each directory for entries in it that no file has.
 
     Raises WrongState, naming the entry, for what changes so that no tar can hold it, is too deep, or has too many
     attributes; OSError.

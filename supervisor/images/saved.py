@@ -8,6 +8,7 @@ again. Each layer is packed twice, first for its digest, which is its name in th
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from shim.frozen import frozen
 from supervisor.images import documents, tarwriter
@@ -91,9 +92,10 @@ def _measured(directory: str, check: Callable[[], None]) -> Descriptor:
 def _packed(directory: str, check: Callable[[], None]) -> Iterator[bytes]:
     fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for part in layer_tar(fd, ()):
-            check()
-            yield part
+        with closing(layer_tar(fd, ())) as parts:
+            for part in parts:
+                check()
+                yield part
     finally:
         os.close(fd)
 

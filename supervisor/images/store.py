@@ -9,8 +9,8 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 
 import structlog
@@ -124,7 +124,7 @@ class Images:
 
     def commit(
         self,
-        parts: Iterator[bytes],
+        parts: Generator[bytes, None, None],
         base_id: str,
         document: Callable[[bytes, str], bytes],
         *,
@@ -153,8 +153,8 @@ class Images:
                 self._commit(staging, (image,))
         return self.get(image.id)
 
-    def _keep(self, parts: Iterator[bytes], path: str, budget: Budget) -> None:
-        with open(path, "xb") as file:
+    def _keep(self, parts: Generator[bytes, None, None], path: str, budget: Budget) -> None:
+        with closing(parts), open(path, "xb") as file:
             for part in parts:
                 budget.spend_bytes(len(part))
                 file.write(part)
@@ -186,7 +186,7 @@ class Images:
             self._list(rest)
         return gone
 
-    def save(self, words: Sequence[str]) -> Iterator[bytes]:
+    def save(self, words: Sequence[str]) -> Generator[bytes, None, None]:
         """Yield one archive of these images, see `saved.py`. An image that is named by its id is saved with all of its
         names, else with that name alone. Their layers stay meanwhile. Raises as `get`."""
         chosen: dict[str, tuple[Image, set[str]]] = {}

@@ -15,6 +15,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.errors import BadRequest, NoSuchPath, WrongState
 from tests.system.daemons import Daemon
 from tests.system.exitctl import EXITCTL, Cli
+from tests.system.waits import until
 
 WAITS = ("sh", "-c", "trap 'exit 0' TERM; while :; do sleep 60 & wait; done")
 FILLS = """
@@ -153,3 +154,40 @@ def test_over_grpc_it_is_the_same(cli: Cli, tmp_path: pathlib.Path) -> None:
     with cli.daemon.client() as client, contextlib.closing(client):
         done = client.copy_to("up", "/var/tmp", iter([b""]))
         assert isinstance(done, pb.CopyDone) and done.entries == 0
+
+
+def test_a_container_is_removed_after_the_last_copy_of_it(cli: Cli) -> None:
+    assert cli.run("--name", "busy", "sh", "-c", "dd if=/dev/zero of=/var/tmp/big bs=1M count=40 2>/dev/null").code == 0
+    cli.until_status("busy", "exited")
+    with cli.daemon.client() as client:
+        parts = client.copy_from("busy", "/var/tmp/big")
+        first = next(parts)
+        removing = cli.begin("rm", "-f", "busy")
+        until(lambda: client.inspect("busy").phase == pb.PHASE_REMOVING, "its removal")
+        with pytest.raises(WrongState, match="is being removed"):
+            client.stat_path("busy", "/")
+        with tarfile.open(fileobj=io.BytesIO(b"".join((first, *parts)))) as tar:
+            assert [(each.name, each.size) for each in tar] == [("big", 40 << 20)]
+    _, err = removing.communicate(timeout=60)
+    assert (removing.returncode, err) == (0, "")
+
+
+def test_copies_that_come_to_an_end_or_to_an_error_leave_no_descriptor(cli: Cli) -> None:
+    def copies() -> int:
+        with cli.daemon.client() as client:
+            for name in ("up", "over"):
+                list(client.copy_from(name, "/var/tmp/d"))
+                left = client.copy_from(name, "/usr")
+                next(left)
+                del left  # and the call with it
+                with pytest.raises(NoSuchPath):
+                    list(client.copy_from(name, "/none"))
+                with pytest.raises((BadRequest, WrongState)):
+                    client.copy_to(name, "/var/tmp/d", iter([b"x" * 512]))
+        return len(os.listdir(f"/proc/{cli.daemon.pid}/fd"))
+
+    copies()
+    least = copies()
+    for _ in range(3):
+        copies()
+    until(lambda: len(os.listdir(f"/proc/{cli.daemon.pid}/fd")) <= least + 1, "descriptors are left")

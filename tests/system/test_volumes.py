@@ -124,6 +124,11 @@ def test_anonymous_volumes_go_with_their_container_when_that_is_asked_for(cli: C
     failed = cli("run", "--name", "three", "box:v", "no-such-program")
     assert failed.code == 127 and cli.ok("volume", "ls", "-q") == "", failed
     assert cli.ok("run", "--rm", "--tmpfs", "/data", "box:v", "ls", "/data") == "", "mounted by the caller"
+    pod = cli.ok("run", "-d", "--network", "none", "--annotation", "io.kubernetes.docker.type=podsandbox", "pause")
+    cli.ok("run", "-d", "--pod", pod, "box:v", "sleep", "600")
+    assert len(cli.ok("volume", "ls", "-q").split()) == 1
+    cli.ok("rmp", "-f", pod)
+    assert cli.ok("volume", "ls", "-q") == "", "as with the CRI"
     cli.ok("rmi", "box:v")
 
 

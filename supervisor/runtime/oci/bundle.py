@@ -372,8 +372,9 @@ def _make_volumes(container: Container, root: str, merged: str, fill: volumes.Fi
     for mount in container.spec.mounts:
         if mount.volume:
             volumes.make(root, mount.volume, anonymous=mount.anonymous)
-            if merged and not mount.no_copy:
-                volumes.use_first(root, mount.volume, merged, mount.destination, fill)
+            # A directory of this machine is no image: what it has there is not the container's to keep.
+            fills = bool(container.spec.layers) and not mount.no_copy
+            volumes.use_first(root, mount.volume, merged, mount.destination, fill if fills else None)
 
 
 def _empty_dir(container: Container, root: str, mount: Mount) -> str:

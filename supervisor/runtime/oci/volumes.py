@@ -58,10 +58,18 @@ def make(root: str, name: str, *, anonymous: bool = False) -> None:
         os.mkdir(path_of(root, name), MODE)  # exitd's umask takes nothing of it
 
 
-def use_first(root: str, name: str, image_root: str, destination: str, fill: Fill) -> None:
+def use_first(root: str, name: str, image_root: str, destination: str, fill: Fill | None) -> None:
     """Give a new volume that is empty what the image has where it is mounted: content, owner and mode. Repeatable: what
-    was cut off is done anew. Nothing, if no container waits for that. Raises OSError, and what `fill` raises."""
+    was cut off is done anew. Nothing, if the volume does not wait for that.
+
+    `fill` None: for a container that brings nothing; the volume goes on waiting, and gets owner and mode, unless
+    `image_root` is empty. Raises OSError, and what `fill` raises."""
     with _locked(root, name):
+        if fill is None:
+            _wait_on(root, name)
+            if image_root and is_unused(root, name):
+                _adopt(root, name, image_root, destination)
+            return
         if _has(root, name, FILLING):
             _empty(path_of(root, name))
         elif not _has(root, name, NEW):
@@ -120,6 +128,14 @@ def delete(gone: str) -> None:
 def hidden(root: str) -> list[str]:
     """Return the paths of those whose removal was cut off. Raises OSError."""
     return [f"{top_of(root)}/{name}" for name in _names(root) if name.startswith(GONE)]
+
+
+def _wait_on(root: str, name: str) -> None:
+    """Take back a fill that was cut off: no container sees half of it."""
+    if _has(root, name, FILLING):
+        _empty(path_of(root, name))
+        os.rename(_path(root, name, FILLING), _path(root, name, NEW))
+        _sync(f"{top_of(root)}/{name}")
 
 
 def _fill(root: str, name: str, image_root: str, destination: str, fill: Fill) -> None:

@@ -127,6 +127,21 @@ def test_one_that_was_cut_off_is_filled_anew_and_nothing_of_a_container_is_lost(
     volumes.use_first(root, "data", str(image), "/srv", never)
 
 
+def test_a_container_that_brings_nothing_leaves_a_new_one_waiting_and_sees_no_half(
+    tmp_path: Path, image: Path, fill: VolumeFill
+) -> None:
+    root = str(tmp_path)
+    volumes.make(root, "data")
+    volumes.use_first(root, "data", str(image), "/srv", None)
+    assert modes(tmp_path)[-1] == "1777" and os.listdir(tmp_path / "v/data/data") == []
+    os.rename(tmp_path / "v/data/new", tmp_path / "v/data/filling")
+    (tmp_path / "v/data/data/half").touch()
+    volumes.use_first(root, "data", "", "/srv", None)
+    assert os.listdir(tmp_path / "v/data/data") == []
+    volumes.use_first(root, "data", str(image), "/srv", fill)
+    assert os.listdir(tmp_path / "v/data/data") == ["deep"]
+
+
 def test_two_first_containers_fill_it_once(tmp_path: Path, image: Path, fill: VolumeFill) -> None:
     root, count = str(tmp_path), []
 
