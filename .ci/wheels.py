@@ -34,7 +34,8 @@ def check(wheel: pathlib.Path) -> None:
 
 
 def build(to: pathlib.Path) -> list[pathlib.Path]:
-    """Return sdist and wheel, and the client's wheel, in the directory `to`, made anew. Raises NotForPyPI, CalledProcessError."""
+    """Return sdist and wheel, and the client's wheel, in the directory `to`, made anew. Raises NotForPyPI,
+    CalledProcessError."""
     shutil.rmtree(to, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="exitd-wheels-") as scratch:
         place = pathlib.Path(scratch)
