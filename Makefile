@@ -123,7 +123,7 @@ DEB_REVISION ?= 1
 deb: venv ## Debian packages in build/deb, one for each suite, with all of Python's that they need; DEB_SUITES=, DEB_REVISION= (network)
 	@$(PY) .ci/deb.py --revisions $(DEB_REVISION) $(DEB_SUITES)
 
-wheels: venv ## an sdist and a wheel as PyPI takes them, in dist
+wheels: venv ## an sdist and a wheel as PyPI takes them, and the client's, in dist
 	@$(RUN) $(PY) .ci/wheels.py
 
 # Debian's name of the machine: trixie (Linux 6.12, systemd 257), bookworm (Linux 6.1, systemd 252).

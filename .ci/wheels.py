@@ -1,7 +1,8 @@
 """Makes what PyPI would take, in dist/: an sdist, and a wheel whose tag says which glibc it needs at least.
 
 The wheel is one for every Python from 3.11 on (abi3). The C programs in it are static and run with any libc; the
-extension module needs the glibc of its tag. Prints the names of both.
+extension module needs the glibc of its tag. A third file is the wheel of the Python client, which is for any machine.
+Prints the names of all.
 """
 
 import pathlib
@@ -33,7 +34,8 @@ def check(wheel: pathlib.Path) -> None:
 
 
 def build(to: pathlib.Path) -> list[pathlib.Path]:
-    """Return the sdist and the wheel, in the directory `to`, made anew. Raises NotForPyPI, CalledProcessError."""
+    """Return sdist and wheel, and the client's wheel, in the directory `to`, made anew. Raises NotForPyPI,
+    CalledProcessError."""
     shutil.rmtree(to, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="exitd-wheels-") as scratch:
         place = pathlib.Path(scratch)
@@ -43,9 +45,12 @@ def build(to: pathlib.Path) -> list[pathlib.Path]:
         parse_sdist_filename(sdist.name)
         plain = tree.wheel(sdist, place / "plain")
         tree.run((sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", to, plain))
-    (wheel,) = to.glob("*.whl")
-    check(wheel)
-    return [sdist, wheel]
+        (wheel,) = to.glob("*.whl")
+        check(wheel)
+        alone = ("--no-deps", "--no-build-isolation", "--wheel-dir")
+        tree.run((sys.executable, "-m", "pip", "wheel", "--quiet", *alone, to, copy / "client"))
+    (client,) = to.glob("exitd_client-*.whl")
+    return [sdist, wheel, client]
 
 
 if __name__ == "__main__":

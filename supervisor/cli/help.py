@@ -6,7 +6,6 @@ import click
 from click.shell_completion import get_completion_class
 
 from supervisor.cli import examples
-from supervisor.model.errors import BadRequest
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -21,12 +20,18 @@ def help(ctx: click.Context, words: tuple[str, ...]) -> int:
         group = shown.command
         found = group.get_command(shown, word) if isinstance(group, click.Group) else None
         if found is None:
-            raise BadRequest(f"{' '.join(words)}: there is no such verb; `exitctl help` lists them")
+            ctx.fail(f"{' '.join(words)}: {_instead(' '.join(words))}")
         shown = found.context_class(found, info_name=word, parent=shown, resilient_parsing=True)
     if words:
         shown.command.epilog = examples.epilog(" ".join(words))
     print(shown.command.get_help(shown))
     return 0
+
+
+def _instead(words: str) -> str:
+    from supervisor.cli import verbs  # imported on demand, as where such a verb is typed
+
+    return verbs.REFUSED.get(words, "there is no such verb; `exitctl help` lists them")
 
 
 @click.command()

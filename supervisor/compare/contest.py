@@ -138,7 +138,7 @@ class Contest:
         self._memory.append(measure.memory(one, members, self._plan.pods))
 
     def _idle_latencies(self, one: Entrant) -> None:
-        """Look at the machine first: the ways have nothing to do then, and whatever uses a processor is not ours."""
+        """Look at the machine first: the ways have nothing to do then, and what uses a processor is not ours."""
         self._rest.append(machine.idle_share(REST_SECONDS))
         self._latencies(one, "idle")
 

@@ -95,7 +95,7 @@ class CompareReport:
     storms: tuple[Storm, ...] = ()
     restarts: tuple[Restart, ...] = ()
     faults: tuple[Fault, ...] = ()
-    # How much of all processors nobody used in looks before and between the measurements on an idle machine, while
+    # The share of all processors that was not used, in looks before and between the measurements without load, while
     # nothing of the comparison had anything to do; 1.0 is all.
     rest: tuple[float, ...] = ()
 

@@ -52,8 +52,8 @@ def _found(report: CompareReport, way: str) -> TruthFound:
     faults = [fault for fault in report.faults if fault.way == way]
     restarts = [restart for restart in report.restarts if restart.way == way]
     counts = Counter(fault.verdict for fault in faults)
-    told = fates(restarts)
-    whole = {verdict: counts[verdict] + told[verdict] for verdict in VERDICTS}
+    later = fates(restarts)
+    whole = {verdict: counts[verdict] + later[verdict] for verdict in VERDICTS}
     return TruthFound(way, len(faults) + sum(each.ended for each in restarts), whole, _inventions(faults))
 
 

@@ -88,7 +88,7 @@ PANELS = {
 
 
 def parts(report: CompareReport) -> tuple[Part, ...]:
-    """What was told first, then speed, then memory."""
+    """What was reported first, then speed, then memory."""
     return restarts(report), latency(report), storms(report), memory(report)
 
 

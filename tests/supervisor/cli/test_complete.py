@@ -81,7 +81,7 @@ def test_no_exitd_and_one_that_fails_give_no_names_and_no_words(daemon: FakeDaem
 
 
 def test_an_exitd_that_does_not_answer_is_waited_for_a_moment(daemon: FakeDaemon) -> None:
-    daemon.answers.List = lambda _: daemon.killed.wait(SECONDS)  # nobody kills
+    daemon.answers.List = lambda _: daemon.killed.wait(SECONDS)  # it is never killed
     began = time.monotonic()
     assert completed(daemon, "rm", "") == []
     assert time.monotonic() - began < SECONDS / 2

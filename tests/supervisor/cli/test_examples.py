@@ -75,7 +75,12 @@ def test_help_alone_lists_every_verb_and_help_of_none_says_so(exitctl: Exitctl) 
     assert all(f"\n  {name} " in exitctl("help").out for name in COMMANDS)
     for words in (("frob",), ("run", "fast"), ("image", "frob")):
         outcome = exitctl("help", *words)
-        assert outcome.code == 125 and f"{' '.join(words)}: there is no such verb" in outcome.err
+        assert outcome.code == 2 and f"{' '.join(words)}: there is no such verb" in outcome.err
+
+
+def test_help_of_a_verb_that_is_not_there_says_what_to_do_instead(exitctl: Exitctl) -> None:
+    outcome = exitctl("help", "build")
+    assert outcome.code == 2 and outcome.err.endswith(f"Error: build: {verbs.REFUSED['build']}\n")
 
 
 def test_a_verb_that_runs_loads_no_examples(exitctl: Exitctl) -> None:

@@ -59,7 +59,7 @@ def test_a_machine_is_called_idle_only_when_it_was_seen_to_be(rest: tuple[float,
     assert ("idle" in text.replace(warned, "")) is not bool(warned)
 
 
-def test_where_nothing_was_timed_nobody_is_warned() -> None:
+def test_where_nothing_was_timed_there_is_no_warning() -> None:
     assert warning(REPORT) == ""
 
 
