@@ -1,6 +1,7 @@
 """exitctl's calls over gRPC: one synchronous channel to the daemon's socket."""
 
 import os
+import select
 import socket
 import threading
 from collections import deque
@@ -23,6 +24,7 @@ GREETING_SECONDS = 2.0
 DETAILS_KEY = "grpc-status-details-bin"
 QUEUED = 4  # requests on their way; who writes more waits
 
+Metadata = tuple[tuple[str, str], ...]
 Fail = Callable[[grpc.RpcError], ExitdError]  # what a failed call means
 
 
@@ -37,7 +39,20 @@ class GrpcTransport:
         self._stub = Stub(self._channel)
         # gRPC does not say who calls. The kernel does, on a socket beside it: the token read there stands for
         # this process as long as that connection is open.
-        self._identity, self._metadata = _introduce(os.path.join(os.path.dirname(path), "caller.sock"))
+        self._introduction = os.path.join(os.path.dirname(path), "caller.sock")
+        self._introducing = threading.Lock()
+        self._identity, self._known = _introduce(self._introduction)
+        self._introduces = self._identity is not None
+
+    @property
+    def _metadata(self) -> Metadata:
+        """Return what stands for this process: introduced anew to a daemon that has been started meanwhile."""
+        with self._introducing:
+            if self._introduces and (self._identity is None or _is_over(self._identity)):
+                if self._identity is not None:
+                    self._identity.close()
+                self._identity, self._known = _introduce(self._introduction)
+            return self._known
 
     def close(self) -> None:
         self._channel.close()
@@ -184,7 +199,7 @@ def _details(error: grpc.RpcError) -> tuple[Any, ...]:
         return ()
 
 
-def _introduce(path: str) -> tuple[socket.socket | None, tuple[tuple[str, str], ...]]:
+def _introduce(path: str) -> tuple[socket.socket | None, Metadata]:
     """The open connection that proves who we are, and the metadata that refers to it. Nothing there: nobody asks."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     connection.settimeout(GREETING_SECONDS)
@@ -197,6 +212,13 @@ def _introduce(path: str) -> tuple[socket.socket | None, tuple[tuple[str, str], 
         connection.close()
         return None, ()
     return connection, (("exitd-caller", token),)
+
+
+def _is_over(connection: socket.socket) -> bool:
+    """Return whether the other side has ended the connection."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN | select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def _line(connection: socket.socket) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from supervisor.cli.proxy import LEAVE_SECONDS
 from tests.system.daemons import Daemon, daemon
 from tests.system.exitctl import Cli
 from tests.system.waits import LIMIT_SECONDS, until
@@ -235,11 +236,16 @@ def test_the_third_ctrl_c_leaves_with_130_and_a_hint_also_while_exitd_is_away(tm
         for each in commands:
             each.has_shown("one")
         made.kill()
-        for each, presses in zip(commands, (3, 1), strict=True):
+        proxied, alone = commands
+        for each in commands:
             each.has_noticed()
-            for _ in range(presses):
-                each.process.send_signal(signal.SIGINT)
-                until(lambda each=each: not _pending(each.process.pid), "the signal does not come")  # type: ignore[misc]
+        alone.process.send_signal(signal.SIGINT)
+        while proxied.process.poll() is None:  # a machine that is too busy for three in two seconds is asked again
+            for _ in range(3):
+                proxied.process.send_signal(signal.SIGINT)
+                until(lambda: not _pending(proxied.process.pid), "the signal does not come")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                proxied.process.wait(2 * LEAVE_SECONDS)
         for each in commands:
             code, _, err = each.ended()
             assert (code, err.count("left by ctrl-c, the container goes on; again: exitctl attach ")) == (130, 1)

@@ -163,7 +163,7 @@ def test_a_name_is_one_containers_at_a_time_and_free_again_at_once(cli: Cli) -> 
 
 
 def test_a_container_outlives_the_daemon_and_run_says_how_to_ask_for_its_code_later(cli: Cli) -> None:
-    process = cli.begin("run", "--name", "survivor", "--rootfs", "/", "sh", "-c", OBEDIENT)
+    process = cli.begin("run", "--reconnect-seconds", "0", "--name", "survivor", "--rootfs", "/", "sh", "-c", OBEDIENT)
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     cli.daemon.kill()
     _, err = process.communicate(timeout=30)

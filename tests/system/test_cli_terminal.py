@@ -132,7 +132,8 @@ def test_the_container_goes_on_when_exitctl_is_ended(cli: Cli, pty: Pty, number:
 def test_the_terminal_is_given_back_when_the_daemon_is_killed_and_the_container_is_there_afterwards(
     cli: Cli, pty: Pty
 ) -> None:
-    process = on_terminal(cli, pty, "run", "-it", "--name", "outlives", "--rootfs", "/", "sh", "-c", SHELL)
+    once = ("--reconnect-seconds", "0")
+    process = on_terminal(cli, pty, "run", *once, "-it", "--name", "outlives", "--rootfs", "/", "sh", "-c", SHELL)
     seen(pty, "% ")
     pty.type(b"B=kept\r")
     seen(pty, "% $")
@@ -146,6 +147,20 @@ def test_the_terminal_is_given_back_when_the_daemon_is_killed_and_the_container_
     seen(pty, "=kept=")
     assert ended(process, pty) == (5, "")
     cli.ok("rm", "outlives")
+
+
+def test_a_terminal_goes_on_over_a_restart_of_exitd_and_what_was_typed_meanwhile_is_typed_once(
+    cli: Cli, pty: Pty
+) -> None:
+    process = on_terminal(cli, pty, "run", "--rm", "-it", "--rootfs", "/", "sh", "-c", SHELL)
+    seen(pty, "% ")
+    pty.type(b"N=0\r")
+    seen(pty, "% $")
+    cli.daemon.kill()
+    pty.type(b"N=$((N+1)); echo =$N=; exit 5\r")
+    cli.daemon.start()
+    seen(pty, "=1=\r\n")
+    assert ended(process, pty) == (5, "exitctl: exitd is away; waiting for it ...\n")
 
 
 def test_a_start_that_fails_leaves_terminal_and_list_as_they_were(cli: Cli, pty: Pty) -> None:

@@ -133,5 +133,5 @@ def _check_ledger(cli: Cli, made: Daemon) -> None:
     assert (since.returncode, "web" in out.splitlines()[1], err) == (0, True, "")
     assert cli.ok("watch", "--stop", "node") == "node"
     assert cli.ok("watch", "--list").splitlines()[1:] == []
-    assert cli.ok("watch", "--node", "-d") == "node"
+    assert cli.ok("watch", "--node", "-d", "--reconnect-seconds", "0") == "node"
     assert "/run/runc" in cli.ok("watch", "--list")

@@ -3,13 +3,14 @@
 import asyncio
 import errno
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.external import containerdtasks
+from supervisor.external import containerdtasks, enginenames
 from supervisor.external.containerdtasks import ContainerdTasks, LiveTask, NoAnswer
 from supervisor.model.errors import Busy, NoSuchProcess
 from supervisor.model.values import NO_NAMES, Names
@@ -164,6 +165,27 @@ def test_a_task_that_cannot_be_watched_costs_no_other(monkeypatch: pytest.Monkey
         await source.begin()
         assert "fine@/c.sock/n" in seen.found
         assert source.trouble == "enough"
+        await source.close()
+
+    asyncio.run(main())
+
+
+def test_dockers_tasks_are_named_by_dockers_own_files_and_others_by_containerd(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        known, unknown = "a1" * 32, "b2" * 32
+        monkeypatch.setattr(enginenames, "DOCKER_ROOT", str(tmp_path))
+        (tmp_path / known).mkdir()
+        (tmp_path / known / "config.v2.json").write_text('{"Name": "/web", "Config": {"Image": "img"}}')
+        api, seen = FakeContainerd((task(known, "moby"), task(unknown, "moby"), task(known, "other"))), Seen()
+        source = ContainerdTasks(TARGET, api, seen)
+        await source.begin()
+        await seen.until_named(
+            *(f"{id}@/c.sock/{n}" for id, n in ((known, "moby"), (unknown, "moby"), (known, "other")))
+        )
+        assert seen.called[f"{known}@/c.sock/moby"] == Names("docker", "", "web", "img")
+        assert sorted(set(api.asked)) == [("moby", unknown), ("other", known)]
         await source.close()
 
     asyncio.run(main())

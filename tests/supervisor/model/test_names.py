@@ -24,6 +24,13 @@ def test_kubelets_labels_are_the_names_of_a_watched_container() -> None:
     assert names.of_labels({}) == Names()
 
 
+def test_nerdctls_name_is_one_where_kubernetes_has_given_none() -> None:
+    labels = {"nerdctl/namespace": "default", "nerdctl/name": "web"}
+    assert names.of_labels(labels, "img") == Names("containerd/default", "", "web", "img")
+    kubelets = dict(zip(names.LABELS, ("shop", "web-0", "app"), strict=True))
+    assert names.of_labels({**labels, **kubelets}) == Names("shop", "web-0", "app")
+
+
 def test_the_annotations_of_a_bundle_are_the_names_of_a_task() -> None:
     annotations = dict(zip((*names.ANNOTATIONS, names.IMAGE), ("shop", "web-0", "app", "img"), strict=True))
     assert names.of_annotations(annotations) == Names("shop", "web-0", "app", "img")
