@@ -63,6 +63,14 @@ REASONS = {
     "unknown": "Who asked for it is not known.",
 }
 
+POLICIES = {  # who asked for it says more than the reason
+    "startup-probe": "Its startup probe had failed too often, so it was ended.",
+    "liveness-probe": "Its liveness probe had failed too often, so it was ended.",
+    "post-start": "Its postStart hook had failed, so it was ended.",
+    "active-deadline": "Its pod's time (activeDeadlineSeconds) was over.",
+    "last-member": "All other members of its pod had ended.",
+}
+
 DECISIONS = {
     "ended": "The {who} does not restart it.",
     "gave-up": "The {who} gave up after {restarts}.",
@@ -156,7 +164,8 @@ def _asked(exit_: pb.Exit) -> str:
         return "No client asked exitd for it: the signal came from elsewhere on this host, or from within."
     if exit_.reason == "oom" and isinstance(status, Unknown):
         return f"Memory ran out in it, and {status.number} is the number of the signal that the kernel sends for that."
-    sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")
+    of_reason = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")
+    sentence = POLICIES.get(exit_.by.policy, of_reason)
     return sentence.format(by=_by(exit_.by))
 
 

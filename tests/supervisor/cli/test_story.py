@@ -155,3 +155,15 @@ def test_a_policy_whose_restarts_are_used_up_gave_up() -> None:
 def test_one_restart_is_one() -> None:
     child = pb.Container(run=2, restart_count=1, spec=pb.ContainerSpec(restart="on-failure:1"))
     assert "gave up after 1 restart." in story.of(exit_of(kind="exited", code=1), child, [])
+
+
+def test_a_policy_that_says_more_than_the_reason_has_its_own_sentence() -> None:
+    for policy, words in (
+        ("liveness-probe", "Its liveness probe had failed too often"),
+        ("startup-probe", "Its startup probe had failed"),
+        ("post-start", "Its postStart hook had failed"),
+        ("active-deadline", "Its pod's time (activeDeadlineSeconds) was over."),
+        ("last-member", "All other members of its pod had ended."),
+    ):
+        ended = exit_of(kind="exited", code=0, reason="health", by=pb.By(policy=policy))
+        assert words in story.of(ended, None, [])
