@@ -12,6 +12,7 @@ from tests.system import oracle
 from tests.system.daemons import Daemon, spec
 from tests.system.kill_matrix.calls import calls_of, chosen, hit_at
 from tests.system.kill_matrix.table import row
+from tests.system.lives import types
 from tests.system.oracle import Revived
 from tests.system.waits import until
 
@@ -51,7 +52,9 @@ def well(up: Revived) -> Patient:
 def ended(up: Revived, patient: Patient) -> None:
     """From the first sign of sickness to the second run."""
     (patient.share / "sick").touch()
-    until(lambda: up.patiently(lambda client: client.inspect(patient.id)) and "term" in patient.said(), "no end begun")
+    # Once that is stored no probe begins any more in this run. What it hears before SIGKILL depends on how long exitd was
+    # away.
+    until(lambda: "health" in up.patiently(lambda client: types(client, patient.id)), "no end begun")
     (patient.share / "sick").unlink()
 
     def is_back() -> bool:
@@ -66,7 +69,7 @@ def judge(up: Revived, patient: Patient, case: str) -> None:
         (only,) = client.exits(pb.ExitsRequest(id=patient.id))
         assert (only.run, only.signal, only.reason, only.by.policy) == (1, 9, "health", "liveness-probe"), case
         assert patient.said().count("pre") <= 1, case
-        assert client.inspect(patient.id).run == 2, case
+        assert client.inspect(patient.id).run >= 2, case  # more where exitd was killed while it made one
         client.remove(patient.id, force=True)
 
 
