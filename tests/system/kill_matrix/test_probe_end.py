@@ -52,8 +52,8 @@ def well(up: Revived) -> Patient:
 def ended(up: Revived, patient: Patient) -> None:
     """From the first sign of sickness to the second run."""
     (patient.share / "sick").touch()
-    # Once that is stored no probe begins any more in this run. What it hears before SIGKILL depends on how long exitd was
-    # away.
+    # Once that is stored no probe begins any more in this run. What it hears before SIGKILL depends on how long exitd
+    # was away.
     until(lambda: "health" in up.patiently(lambda client: types(client, patient.id)), "no end begun")
     (patient.share / "sick").unlink()
 
