@@ -10,17 +10,14 @@ from supervisor.model.secrets import DEFAULT_MODE, MountedFile, SecretWords, mou
 from supervisor.model.values import Mount
 
 MOST_FILE_MODE = 0o777
-MOST_FILES = 1000  # of one mount
+MOST_FILES = 2000  # of one container
+MOST_DEPTH = 16
 MOST_FILE_BYTES = 1 << 20  # of all files of one container: what Kubernetes allows for one object
 MOST_PATH = 1024
 
 
 def files_of(field: str, mount: pb.Mount) -> tuple[MountedFile, ...]:
     """Return the checked files of a mount. Raises BadRequest."""
-    if len(mount.files) > MOST_FILES:
-        raise BadRequest(
-            f"{field}.files: {len(mount.files)} are too many: at most {MOST_FILES}", field=f"{field}.files"
-        )
     if mount.single and len(mount.files) != 1:
         raise BadRequest(f"{field}.single: goes with one file", field=f"{field}.single")
     found: dict[str, MountedFile] = {}
@@ -42,13 +39,17 @@ def files_of(field: str, mount: pb.Mount) -> tuple[MountedFile, ...]:
 def check_path(field: str, path: str) -> None:
     """Raise BadRequest for a path that could lead out of the mount, or that no file system takes."""
     parts = path.split("/")
-    if not path or len(path) > MOST_PATH or any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts):
-        raise bad(field, path, f"a relative path without . and .., at most {MOST_PATH} characters")
+    is_odd = not path or len(path) > MOST_PATH or len(parts) > MOST_DEPTH
+    if is_odd or any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts):
+        raise bad(field, path, f"a relative path without . and .., at most {MOST_DEPTH} names, {MOST_PATH} characters")
 
 
 def within_bounds(mounts: Iterable[Mount]) -> None:
     """Raise BadRequest when a container has more in its files than is stored with it."""
-    size = sum(len(each.content) * 3 // 4 for mount in mounts for each in mount.files)
+    files = [each for mount in mounts for each in mount.files]
+    if len(files) > MOST_FILES:
+        raise BadRequest(f"mounts: {len(files)} files: at most {MOST_FILES} are allowed", field="mounts")
+    size = sum(len(each.content) * 3 // 4 for each in files)
     if size > MOST_FILE_BYTES:
         raise BadRequest(f"mounts: {size} bytes in files: at most {MOST_FILE_BYTES} are allowed", field="mounts")
 

@@ -98,7 +98,9 @@ def _report(played: tuple[Played, ...]) -> None:
 
 
 def _to_the_end(playing: Playing) -> int:
-    """Return the first code that is not 0, else 0."""
+    """Return the first code that is not 0, else 0. A sidecar is ended when nobody needs it any more: its code counts
+    for nothing."""
+    sidecars = playing.sidecars
     try:
         exits = playing.wait()
         for exit_ in exits:
@@ -108,7 +110,8 @@ def _to_the_end(playing: Playing) -> int:
         raise
     finally:
         playing.take_back()
-    return next((number for number in map(number_of, exits) if number), 0)
+    counted = (each for each in exits if each.name not in sidecars)
+    return next((number for number in map(number_of, counted) if number), 0)
 
 
 Names = tuple[tuple[str, str], ...]  # each a namespace and a name

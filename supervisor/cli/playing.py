@@ -134,6 +134,11 @@ class Playing:
                 raise
             self._begun.pop()
 
+    @property
+    def sidecars(self) -> frozenset[str]:
+        """The names of those whose ends are not the play's."""
+        return frozenset(name for plan, _ in self._begun for name in plan.pause.pod.sidecars)
+
     def wait(self) -> tuple[pb.Exit, ...]:
         """Return the exits of all members, once all have ended for good."""
         found: list[pb.Exit] = []

@@ -69,6 +69,10 @@ POLICIES = {
     "new-sandbox": "its pod has a new pause container",
     "start-failed": "its start had failed",
     "container-exit": "its container had ended",
+    "startup-probe": "its startup probe had failed too often",
+    "liveness-probe": "its liveness probe had failed too often",
+    "post-start": "its postStart hook had failed",
+    "active-deadline": "the time of its pod (activeDeadlineSeconds) was over",
 }
 
 DECISIONS = {
@@ -169,6 +173,8 @@ def _asked(exit_: pb.Exit) -> str:
         return "No client asked exitd for it: the signal came from elsewhere on this host, or from within."
     if exit_.reason == "oom" and isinstance(status, Unknown):
         return f"Memory ran out in it, and {status.number} is the number of the signal that the kernel sends for that."
+    if exit_.reason in ("health", "timeout") and exit_.by.policy in POLICIES:
+        return f"exitd ended it because {POLICIES[exit_.by.policy]}."
     sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")
     return sentence.format(by=_by(exit_.by, exit_.reason))
 

@@ -34,6 +34,7 @@ from supervisor.system.clock import boot_now
 
 STUCK_SECONDS = 2.0  # from SIGKILL to the search for what keeps init from dying
 DEATH_SECONDS = 10.0  # from then to the stored exit
+AGAIN_SECONDS = 5.0  # until an end that could not be completed is tried again
 
 log = structlog.get_logger(__name__)
 
@@ -130,25 +131,33 @@ class Ending(Participant):
                     raise
                 return  # that run has ended, and no other was meant
             assert now is not None
-            await self._complete(now, asked)
+            try:
+                await self._complete(now, asked)
+            except (ExitdError, OSError):
+                self._node.spawn(self._take_up(now, asked, AGAIN_SECONDS))  # nobody else may ask again
+                raise
 
     def changed(self, container: Container) -> None:
         """Take up what an exitd before this one had begun to end."""
-        ending = container.ending
-        if ending is None or ending.run != container.run or container.phase not in LIVE or self._node.closing:
+        if not _is_to_end(container, container.run) or self._node.closing:
             return
         if container.id in self._going or container.id in self._containers.recovering or container.asked is None:
             return
         self._node.spawn(self._take_up(container, container.asked))
 
-    async def _take_up(self, container: Container, asked: Asked) -> None:
-        log.info("an end that was begun goes on", container=container.id, run=container.run, reason=asked.reason.value)
+    async def _take_up(self, container: Container, asked: Asked, after_seconds: float = 0.0) -> None:
+        """Complete an end that was begun, however often that fails at first."""
         signal = container.spec.stop_signal if asked.signal in (0, lifecycle.SIGKILL) else asked.signal
+        run, asked = container.run, replace(asked, signal=signal)
         with self._at_it(container.id):
-            try:
-                await self._complete(container, replace(asked, signal=signal))
-            except (ExitdError, OSError) as error:
-                log.warning("an end that was begun", container=container.id, why=str(error))
+            await asyncio.sleep(after_seconds)
+            while (now := self._containers.get(container.id)) is not None and _is_to_end(now, run):
+                log.info("an end that was begun goes on", container=now.id, run=run, reason=asked.reason.value)
+                try:
+                    return await self._complete(now, asked)
+                except (ExitdError, OSError) as error:
+                    log.warning("an end that was begun", container=now.id, why=str(error))
+                await asyncio.sleep(AGAIN_SECONDS)
 
     @contextlib.contextmanager
     def _at_it(self, container_id: str) -> Iterator[None]:
@@ -257,6 +266,12 @@ class Ending(Participant):
                 self._manager.kill_stopped_shim(RunKey(member.id, member.run))
         for each in (container, *members):
             self._execs.unstick(each.id)
+
+
+def _is_to_end(container: Container, run: int) -> bool:
+    """Return whether this run lives, and its end was begun."""
+    begun = container.ending is not None and container.ending.run == run
+    return begun and container.run == run and container.phase in LIVE
 
 
 def _is_deaf(container: Container) -> bool:

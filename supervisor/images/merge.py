@@ -18,7 +18,7 @@ from dataclasses import replace
 from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.model import parsing, values
 from supervisor.model.errors import BadImage, BadRequest
-from supervisor.model.values import HealthSpec, Mount, Spec
+from supervisor.model.values import NO_PROBES, HealthSpec, Mount, Spec
 
 DEFAULT_STOP_SIGNAL = 15
 
@@ -70,7 +70,10 @@ def _env(config: ImageDefaults, word: str) -> tuple[str, ...]:
 
 
 def _health(spec: Spec, of_image: HealthSpec | None) -> HealthSpec | None:
-    """Return the complete health check; None: there is none."""
+    """Return the complete health check; None: there is none. Probes stand in its place, as in Kubernetes, which never
+    looks at an image's."""
+    if spec.probes != NO_PROBES:
+        return None
     own, under = spec.health or HealthSpec(), of_image or HealthSpec()
     args = own.args or under.args
     if own.is_off or (spec.health is None and not args):

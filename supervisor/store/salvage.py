@@ -19,7 +19,8 @@ from supervisor.store.codec import Damaged
 
 ID = LatePattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", re.ASCII)
 TASKS = "containerd/"  # comes before the namespace of a containerd task
-NEVER_TAKEN = ("restart", "auto_remove", "restart_rules", "health")  # fields of a spec that would act on a guess
+# Fields of a spec that would act on a guess.
+NEVER_TAKEN = ("restart", "auto_remove", "restart_rules", "health", "probes", "hooks")
 OF_A_RUN = ("init", "started_ns", "sandbox_run", "waits_in")
 MOST_REASONS = 3
 SHIM_PROGRAM = LatePattern(r"containerd-shim-([a-z0-9-]+)-(v[0-9]+)")

@@ -199,6 +199,23 @@ def test_sidecars_begin_before_the_others_and_end_after_them_in_reverse(stage: F
     assert exits["web-b"] == exits["web-a"] == ("stop", "last-member", "ended")
 
 
+def test_the_code_of_a_sidecar_is_not_the_plays(stage: Field) -> None:
+    side = container("side", f"trap 'exit 9' TERM; {WAITS}", restartPolicy="Always")
+    main = container("app", "exit 0")
+    stage.play(f"  restartPolicy: Never\n  initContainers: [{side}]\n  containers: [{main}]\n", "--wait")
+
+
+def test_a_sidecar_that_does_not_begin_to_work_in_time_takes_the_play_back(stage: Field) -> None:
+    side = container("side", HEEDS, restartPolicy="Always", startupProbe=probe("false", failureThreshold=1000))
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  terminationGracePeriodSeconds: 0\n"
+    text += f"  initContainers: [{side}]\n  containers: [{container('app', HEEDS)}]\n"
+    text += f"  volumes: [{{name: v, hostPath: {{path: {stage.base}}}}}]\n"
+    (stage.base / "web.yaml").write_text(text)
+    said = stage.cli("play", "--init-timeout", "2", str(stage.base / "web.yaml"))
+    assert said.code != 0 and "sidecar web-side had not begun to work in time; --init-timeout" in said.err
+    assert stage.cli.ok("pods", "-q") == ""
+
+
 def test_stopping_a_pod_ends_its_sidecars_last_and_a_killed_exitd_changes_nothing_of_it(
     stage: Field, daemon: Daemon
 ) -> None:

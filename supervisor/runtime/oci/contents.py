@@ -19,7 +19,7 @@ from supervisor.system.removal import remove_tree
 
 PRIVATE = 0o700
 FILES, SECRETS = "files", "secrets"
-SECRETS_OPTIONS = "mode=0700,size=4m,nr_inodes=4k"
+SECRETS_OPTIONS = "mode=0700,size=64m,nr_inodes=64k"
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 GROUP_READS, GROUP_ENTERS = 0o040, 0o050

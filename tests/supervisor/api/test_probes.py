@@ -52,7 +52,7 @@ def test_a_probe_comes_back_as_it_went(probe: pb.ProbeSpec, delay_ns: int, failu
 
 
 def test_what_is_left_open_is_as_kubernetes_has_it() -> None:
-    spec = requests.spec_of(pb.ContainerSpec(image="x", probes={"startup": {"args": ["a"]}})).probes.startup  # type: ignore[arg-type]
+    spec = requests.spec_of(pb.ContainerSpec(image="x", probes={"startup": {"args": ["a"]}})).probes.startup
     assert spec is not None
     assert (spec.interval_ns, spec.timeout_ns, spec.retries, spec.successes) == (10**10, 10**9, 3, 1)
     assert (spec.first_ns, spec.grace_seconds) == (0, None)

@@ -191,3 +191,14 @@ def test_what_exitd_asked_for_itself_has_its_cause(reason: str, policy: str, wor
 def test_one_restart_is_one() -> None:
     child = pb.Container(run=2, restart_count=1, spec=pb.ContainerSpec(restart="on-failure:1"))
     assert "gave up after 1 restart." in story.of(exit_of(kind="exited", code=1), child, [])
+
+
+def test_a_policy_that_says_more_than_the_reason_is_named_instead() -> None:
+    for reason, policy, words in (
+        ("health", "liveness-probe", "its liveness probe had failed too often"),
+        ("health", "startup-probe", "its startup probe had failed too often"),
+        ("health", "post-start", "its postStart hook had failed"),
+        ("timeout", "active-deadline", "the time of its pod (activeDeadlineSeconds) was over"),
+    ):
+        ended = exit_of(kind="exited", code=0, reason=reason, by=pb.By(policy=policy))
+        assert f"exitd ended it because {words}.\n" in story.of(ended, None, [])

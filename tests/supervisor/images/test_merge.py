@@ -5,7 +5,7 @@ import pytest
 from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.images.merge import complete
 from supervisor.model.errors import BadImage, BadRequest
-from supervisor.model.values import Spec
+from supervisor.model.values import HealthSpec, Probes, Spec
 
 IMAGE = ImageDefaults(
     entrypoint=("/e", "-x"),
@@ -105,3 +105,10 @@ def test_a_configuration_that_makes_no_sense_is_refused_with_its_field(config: I
 
 def test_a_stop_signal_of_the_callers_does_without_a_broken_one_of_the_image() -> None:
     assert asked(ImageDefaults(cmd=("a",), stop_signal="SIGNONE"), stop_signal=15).stop_signal == 15
+
+
+def test_probes_stand_in_the_place_of_the_images_check() -> None:
+    check = HealthSpec(("true",), 1, 1, 1)
+    found = Resolved(("/l",), ImageDefaults(cmd=("a",), health=check), "sha256:1")
+    assert complete(Spec("c", image="x"), found).health is not None
+    assert complete(Spec("c", image="x", probes=Probes(liveness=check)), found).health is None

@@ -175,6 +175,7 @@ MATRIX: dict[str, Row] = {
     "container, one stands still": Row(CONTAINER, ONE_OF, COMMANDS, TRUE, few=STOPS, deed="stopped"),
     "container, at calls": Row("test_container_calls.py", EXITD, CALLS, TRUE, few=9),
     "container, stopped at calls": Row("test_container_calls.py", EXITD, CALLS, TRUE, few=4, deed="stopped"),
+    "an end by a probe, at calls": Row("test_probe_end.py", EXITD, CALLS, TRUE, few=6),
     # The one write by which an ordinary end comes onto the disk, and what follows it.
     "container, its end in the ring": Row("test_ring.py", EXITD, AROUND_THE_WRITE, TRUE),
     "container, its end in the ring while exitd stands still": Row(

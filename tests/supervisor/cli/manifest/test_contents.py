@@ -1,15 +1,21 @@
 """ConfigMaps, Secrets, claims and Deployments beside the pods that use them."""
 
 import json
+import pathlib
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yaml import safe_load_all
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest import kube
 from supervisor.cli.manifest.downward import NodeFacts
 from supervisor.cli.manifest.kube import ManifestSource, Play
 from supervisor.model.errors import BadRequest
+from tests.supervisor.cli.manifest.broken import broken
 from tests.supervisor.cli.manifest.manifests import container, manifest, pod, read
 
 NODE = NodeFacts("node1", "192.0.2.7", 4, 8 << 30)
@@ -274,3 +280,36 @@ def test_what_is_a_clusters_is_ignored_with_a_warning() -> None:
     found = together(service, manifest())
     assert [plan.name for plan in found.pods] == ["web"]
     assert found.warnings == ("pod.yaml:1:22: kind: ignored: a Service is for a cluster, and none is here",)
+
+
+# -- any files
+
+
+CHARTS = pathlib.Path(__file__).parents[3] / "system/manifests"
+
+
+def charts() -> list[dict[str, Any]]:
+    """Each document of the charts, a List as its items."""
+    texts = (path.read_text().replace("@SHARED@", "/x") for path in sorted(CHARTS.glob("*.yaml")))
+    documents = [each for text in texts for each in safe_load_all(text)]
+    return [inner for each in documents for inner in each.get("items", [each])]
+
+
+ALL = charts()
+
+
+@given(st.integers(0, len(ALL) - 1).flatmap(lambda index: broken(ALL[index])))
+def test_whatever_stands_in_a_chart_it_is_played_or_refused_with_its_place_and_no_secret(
+    document: dict[str, Any],
+) -> None:
+    others = [each for each in ALL if each.get("kind") in ("ConfigMap", "Secret")]
+    try:
+        together(*others, document)
+    except BadRequest as error:
+        lines = str(error).split("\n")
+        assert all(re.match(r"pod\.yaml:\d+:\d+: |pod\.yaml: ", line) for line in lines)
+        assert not [line for line in lines if "secret-of-wordpress" in line]
+
+
+def test_all_charts_together_can_be_read() -> None:
+    assert len(together(*ALL).pods) == 24
