@@ -211,7 +211,7 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
     return pb.ContainerSpec(
         image="pause",
         hostname=text_of(config.get("hostname")),
-        network="host" if network == "NODE" else "none",
+        network="host" if network == "NODE" else "",
         pid="host" if pid == "NODE" else "own",
         user=_user(security, notes),
         rights=_rights(security),

@@ -22,9 +22,7 @@ def test_a_network_of_its_own_has_its_own_name_and_no_server_that_it_cannot_reac
     assert made["resolv.conf"] == "# by hand\nnameserver 192.0.2.53\ndomain example.org\noptions edns0\n"
 
 
-def test_in_a_network_its_name_is_at_its_addresses_and_its_servers_count_unless_others_were_asked_for() -> (
-    None
-):
+def test_in_a_network_its_name_is_at_its_addresses_and_its_servers_count_unless_others_were_asked_for() -> None:
     own = Attached("pods", "eth0", "", ("10.88.0.2/16", "fd00::2/64"), (), ("10.88.0.1",), ("lan",), ())
     made = texts(Resolver(), "box", MACHINES, of_host=False, attached=[own])
     assert made["hosts"].endswith("10.88.0.2\tbox\nfd00::2\tbox\n") and "127.0.0.1\tbox" not in made["hosts"]
