@@ -161,7 +161,7 @@ def test_a_network_is_taken_down_only_after_the_last_of_its_pod(cli: Cli, net: N
 
 
 def test_the_ports_that_an_image_names_are_published_by_p(cli: Cli, net: Net, tmp_path: pathlib.Path) -> None:
-    says = {"Cmd": ["/bin/true"], "ExposedPorts": {"80/tcp": {}, "9": {}, "no port": {}}}
+    says: dict[str, object] = {"Cmd": ["/bin/true"], "ExposedPorts": {"80/tcp": {}, "9": {}, "no port": {}}}
     layout = images.layout(tmp_path / "image", web=Made([images.base_layer()], says))
     cli.ok("create", "--name", "web", "-P", "-p", "8080:9", f"oci:{layout}:web")
     lines = cli.ok("port", "web").splitlines()
