@@ -167,7 +167,7 @@ _PORT = Object(
         "protocol": quiet,
         "container_port": quiet,
         "host_port": refused("exitd passes no ports on; use the machine's network (linux.security_context."
-                             "namespace_options.network: 2)"),
+                             "namespace_options.network: 2), or exitctl run -p with a pause container"),
         "host_ip": quiet,
     }
 )  # fmt: skip
