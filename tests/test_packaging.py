@@ -45,7 +45,21 @@ class Host:
             (self.bin / tool).symlink_to(shutil.which(tool) or f"/bin/{tool}")
         self.user(0)
         self.has(
-            "python3", "cc", "runc", "crun", "strace", "skopeo", "umoci", "zstd", "git", "containerd", "java", "ping"
+            *(
+                "python3",
+                "cc",
+                "runc",
+                "crun",
+                "strace",
+                "skopeo",
+                "umoci",
+                "zstd",
+                "git",
+                "containerd",
+                "java",
+                "ping",
+            ),
+            *("ip", "iptables", "bridge"),
         )
         self.has("musl-gcc")
 
@@ -68,7 +82,7 @@ class Host:
         return self.apt_log.read_text().splitlines() if self.apt_log.exists() else []
 
     def run(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
-        whole = {"PATH": str(self.bin), "OS_RELEASE": str(self.release), "HOME": "/", **env}
+        whole = {"PATH": str(self.bin), "OS_RELEASE": str(self.release), "CNI_PATH": str(self.bin), "HOME": "/", **env}
         return subprocess.run(command, env=whole, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
     def deps(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,5 @@
 """Converts -p, -P and --expose, in docker's words, to messages, and published ports back to words."""
 
-import ipaddress
 from collections.abc import Iterable, Iterator
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -47,6 +46,8 @@ def _mappings(word: str) -> Iterator[pb.PortMapping]:
 
 def _host(word: str, around: str) -> tuple[str, str]:
     """Return the address and the port or range of the machine; each may be empty."""
+    import ipaddress  # most ports come without an address
+
     if around.startswith("["):
         ip, bracket, host = around[1:].partition("]")
         if not bracket or (host and not host.startswith(":")):

@@ -30,6 +30,7 @@ from supervisor.network.calls import Endpoint, NotAnswer
 from supervisor.network.conflist import NetworkConfig
 from supervisor.network.records import AttachmentRecord
 from supervisor.runtime.oci import namespaces
+from supervisor.system import room
 
 FIRST_SECONDS = 10.0  # how long a clean-up waits for the first DEL
 IDLE_SECONDS = 35.0  # for plugins of an earlier exitd, which outlive it by less
@@ -170,7 +171,8 @@ class NetworkDesk(Participant):
         portmap would take its connections."""
         for port in container.spec.ports:
             for record in self._records.values():
-                if record.container != container.id and any(networks.clashes(port, each) for each in record.ports):
+                is_anothers = record.container != container.id and self._is_used(record)
+                if is_anothers and any(networks.clashes(port, each) for each in record.ports):
                     other = self._node.containers.get(record.container)
                     name = other.spec.name if other is not None else record.container[:12]
                     raise WrongState(f"port {_shown(port)} is published by {name} already", id=container.id)
@@ -182,9 +184,8 @@ class NetworkDesk(Participant):
     async def after_clean_up(self, container_id: str) -> None:
         container = self._node.containers.get(container_id)
         of_pod = container.spec.sandbox if container is not None else ""
-        begun = [
-            self._take_down(each) for each in self._unused(container_id) if each.container in (container_id, of_pod)
-        ]
+        asked = [each for each in self._records.values() if each.container in (container_id, of_pod)]
+        begun = [self._take_down(each) for each in asked if not self._is_used(each, container_id)]
         if begun:
             waits = [asyncio.ensure_future(tried.wait()) for tried in begun]
             _, late = await asyncio.wait(waits, timeout=FIRST_SECONDS)
@@ -193,16 +194,14 @@ class NetworkDesk(Participant):
 
     def look(self) -> None:
         """Take down what nothing uses: after a daemon start, and now and then."""
-        for record in self._unused():
-            if not os.path.isdir(f"{self._state}/c/{record.container}"):  # a stray run, which is ended first
+        for record in list(self._records.values()):
+            is_stray = os.path.isdir(f"{self._state}/c/{record.container}")  # a run that is ended first
+            if not is_stray and not self._is_used(record):
                 self._take_down(record)
 
-    def _unused(self, cleaned: str = "") -> list[AttachmentRecord]:
-        """Return the attachments of runs of which nothing is left; `cleaned`: a container of whose last run nothing
-        is."""
-        return [each for each in self._records.values() if not self._is_used(each, cleaned)]
-
-    def _is_used(self, record: AttachmentRecord, cleaned: str) -> bool:
+    def _is_used(self, record: AttachmentRecord, cleaned: str = "") -> bool:
+        """Return whether anything of the record's run may live. `cleaned`: a container of whose last run nothing
+        does."""
         containers = self._node.containers
         own = containers.get(record.container)
         if own is not None and own.id != cleaned and not own.clean and (own.damaged or own.run == record.run):
@@ -268,7 +267,7 @@ class NetworkDesk(Participant):
     async def load(self) -> None:
         """Read the records that earlier exitds have left; what is none is put aside."""
         try:
-            found = await asyncio.to_thread(lambda: list(files.read(self._directory)))
+            found = await room.surely(lambda: asyncio.to_thread(lambda: list(files.read(self._directory))))
         except OSError as error:
             log.error("the records of networks cannot be read", directory=self._directory, why=error.strerror)
             return
@@ -298,12 +297,12 @@ class NetworkDesk(Participant):
         path = namespaces.network_of(self._state, record.container, record.run)
         try:
             await self._node.containers.find(record.container)
-            if self._is_used(record, "") and await asyncio.to_thread(namespace.is_there, path):
+            if self._is_used(record) and await asyncio.to_thread(namespace.is_there, path):
                 endpoint = Endpoint(record.id, path, path, record.ports)
                 await plugins.check(record.network, endpoint, record.plugin_dirs, record.result)
                 log.info("network checked", container=record.container, network=record.network.name)
         except (ExitdError, OSError) as error:
-            if self._is_used(record, ""):
+            if self._is_used(record):
                 what = {"container": record.container, "network": record.network.name}
                 log.warning("a plugin finds the network not as it was made", **what, why=str(error))
 

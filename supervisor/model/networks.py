@@ -1,6 +1,5 @@
 """Facts about networks: the ports that a container publishes, and what a network has given it. Pure."""
 
-import ipaddress
 from collections.abc import Iterable, Iterator
 
 from shim.frozen import frozen
@@ -9,6 +8,7 @@ NONE, HOST, POD, BRIDGE, AUTO = "none", "host", "pod", "bridge", "auto"
 WITHOUT = frozenset({NONE, HOST, POD})  # no network of a configuration is called so
 PROTOCOLS = ("tcp", "udp", "sctp")
 MOST_PORT = 65535
+EVERY = frozenset({"", "0.0.0.0", "::"})  # as `ipaddress` writes them
 
 
 @frozen
@@ -69,7 +69,7 @@ def clashes(one: PublishedPort, other: PublishedPort) -> bool:
 
 
 def _is_all(port: PublishedPort) -> bool:
-    return not port.host_ip or ipaddress.ip_address(port.host_ip).is_unspecified
+    return port.host_ip in EVERY
 
 
 def doubled(ports: Iterable[PublishedPort]) -> Iterator[PublishedPort]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from supervisor.network import conflist, records
 from supervisor.network.conflist import NetworkConfig, NotConfig
 from supervisor.network.records import AttachmentRecord, BadRecord
-from supervisor.system import regular
+from supervisor.system import regular, room
 
 ENDINGS = (".conf", ".conflist", ".json")
 MOST_FILES = 256
@@ -115,7 +115,7 @@ def _flush(directory: str) -> None:
 
 def read(directory: str) -> Iterator[AttachmentRecord | tuple[str, str]]:
     """Yield each record, and of what is none its name and why. What was never completed is removed: its ADD had not
-    begun. Raises OSError when the directory itself cannot be read."""
+    begun. Raises OSError when the directory cannot be read, or for lack of descriptors or memory."""
     try:
         names = sorted(os.listdir(directory))
     except FileNotFoundError:
@@ -138,6 +138,8 @@ def _record(path: str, name: str) -> AttachmentRecord | tuple[str, str]:
             raise BadRecord("it is too large")
         return records.decode(data, name)
     except OSError as error:
+        if room.is_used_up(error):
+            raise
         return name, error.strerror or str(error)
     except BadRecord as error:
         return name, str(error)

@@ -1,5 +1,6 @@
 """docs/networks.md: its file is a network, each of its commands works, and its complaints are the product's."""
 
+import inspect
 import json
 import pathlib
 import re
@@ -7,7 +8,7 @@ import subprocess
 
 from supervisor.cli.refused import OPTIONS
 from supervisor.engine import networkdesk
-from supervisor.network import plugins
+from supervisor.network import files, plugins
 from tests.system import networks, pages
 from tests.system.exitctl import Cli
 from tests.system.networks import NOTHING
@@ -21,12 +22,8 @@ ROW = re.compile(r"^\| `([^`]+)`", re.MULTILINE)
 
 
 def commands() -> list[str]:
-    return [
-        line
-        for block in BLOCK.findall(JSON.sub("", PAGE))
-        for line in block.splitlines()
-        if line.startswith("exitctl ")
-    ]
+    typed = "".join(BLOCK.findall(JSON.sub("", PAGE)))
+    return [line for line in typed.splitlines() if line.startswith("exitctl ")]
 
 
 def test_the_commands_of_the_page_work_in_a_network_of_its_file(tmp_path: pathlib.Path) -> None:
@@ -57,8 +54,7 @@ def test_the_commands_of_the_page_work_in_a_network_of_its_file(tmp_path: pathli
 
 def test_the_complaints_on_the_page_are_in_the_code() -> None:
     """Word for word but for what is of the place: names, addresses, directories."""
-    files = (networkdesk.__file__, plugins.__file__, networkdesk.files.__file__)
-    code = " ".join(re.sub(r'"\s*f?"', "", pathlib.Path(path).read_text()) for path in files)
+    code = " ".join(re.sub(r'"\s*f?"', "", inspect.getsource(each)) for each in (networkdesk, plugins, files))
     shown = [words for words in ROW.findall(PAGE.partition("## Troubleshooting")[2]) if " " in words]
     assert len(shown) > 6
     for words in shown:

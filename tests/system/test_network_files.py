@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,6 +46,22 @@ def test_a_full_disk_refuses_a_record_and_holds_no_removal_back(small: pathlib.P
     files.remove(top, RECORD)
     files.remove(top, RECORD)
     assert list(files.read(top)) == []
+
+
+def test_a_record_that_there_is_no_descriptor_to_read_is_not_taken_for_an_odd_file(tmp_path: pathlib.Path) -> None:
+    files.write(str(tmp_path), RECORD)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first = os.open("/dev/null", os.O_RDONLY)
+    os.close(first)
+    names = files.read(str(tmp_path))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first + 1, hard))
+    try:
+        with pytest.raises(OSError) as refused:
+            list(names)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert refused.value.errno == errno.EMFILE
+    assert list(files.read(str(tmp_path))) == [RECORD]
 
 
 def test_a_namespace_is_bound_until_it_is_unmade_and_another_takes_its_place(tmp_path: pathlib.Path) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system import daemons, networks
+from tests.supervisor.images.building import Made
+from tests.system import daemons, images, networks
 from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli
 from tests.system.networks import ADDRESS, NOTHING, Net
@@ -142,6 +143,29 @@ def test_a_pod_has_one_network_and_its_members_are_in_it(cli: Cli, net: Net) -> 
         refused = cli("run", *words, "--pod", pod, "--rootfs", "/", "true")
         assert (refused.code, pod[:12] in refused.err) == (125, True), refused
     assert json.loads(cli.ok("inspectp", pod))["status"]["network"]["ip"] == address
+
+
+def test_a_network_is_taken_down_only_after_the_last_of_its_pod(cli: Cli, net: Net) -> None:
+    """Its pause container has ended, and its member, which may live on, is still in its network."""
+    sandbox = ("--annotation", "io.kubernetes.docker.type=podsandbox")
+    pod = cli.ok("run", "-d", "-p", "8080:80", "--on-pause-exit", "keep", *sandbox, "pause")
+    member = cli.background("member", "--pod", pod, "sleep", "1000")
+    address = cli.field(pod, ADDRESS)
+    cli.ok("kill", pod)
+    cli.until_status(pod, "exited")
+    until(lambda: cli.field(pod, ".NetworkSettings.IPAddress") == "", "its pause container is not cleaned up")
+    assert net.leases() == [address] and net.rules()
+    assert f"inet {address}/24" in cli.ok("exec", member, "ip", "-4", "address", "show", "dev", "eth0")
+    cli.ok("stop", "-t", "0", "member")
+    until(lambda: net.leases() == [] and not net.rules(), "its network is not taken down")
+
+
+def test_the_ports_that_an_image_names_are_published_by_p(cli: Cli, net: Net, tmp_path: pathlib.Path) -> None:
+    says: dict[str, object] = {"Cmd": ["/bin/true"], "ExposedPorts": {"80/tcp": {}, "9": {}, "no port": {}}}
+    layout = images.layout(tmp_path / "image", web=Made([images.base_layer()], says))
+    cli.ok("create", "--name", "web", "-P", "-p", "8080:9", f"oci:{layout}:web")
+    lines = cli.ok("port", "web").splitlines()
+    assert lines[0] == "9/tcp -> 0.0.0.0:8080" and lines[1].startswith("80/tcp -> 0.0.0.0:") and len(lines) == 2
 
 
 def test_the_networks_that_are_configured_are_listed_with_what_is_wrong(cli: Cli, net: Net) -> None:

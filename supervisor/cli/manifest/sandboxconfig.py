@@ -167,7 +167,7 @@ _PORT = Object(
         "protocol": quiet,
         "container_port": quiet,
         "host_port": refused("exitd passes no ports on; use the machine's network (linux.security_context."
-                             "namespace_options.network: 2)"),
+                             "namespace_options.network: 2), or exitctl run -p with a pause container"),
         "host_ip": quiet,
     }
 )  # fmt: skip
@@ -211,7 +211,7 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
     return pb.ContainerSpec(
         image="pause",
         hostname=text_of(config.get("hostname")),
-        network="host" if network == "NODE" else "none",
+        network="host" if network == "NODE" else "",
         pid="host" if pid == "NODE" else "own",
         user=_user(security, notes),
         rights=_rights(security),

@@ -155,8 +155,12 @@ def test_these_are_refused_by_the_name_of_the_field(field: str, fields: dict[str
 
 
 def test_a_refusal_lists_the_words_that_can_be_written() -> None:
-    with pytest.raises(BadRequest, match=r"^network 'bridge': allowed is none or host or pod$"):
-        requests.spec_of(spec(network="bridge"))
+    with pytest.raises(BadRequest, match=r"^pid 'bridge': allowed is own or pod or host$"):
+        requests.spec_of(spec(pid="bridge"))
+    with pytest.raises(
+        BadRequest, match=r"^network 'container:web': allowed is none, host, pod, bridge or a network's name$"
+    ):
+        requests.spec_of(spec(network="container:web"))
 
 
 @pytest.mark.parametrize("fields", [{"restart": "sometimes"}, {"auto_remove": True, "restart": "always"}], ids=str)

@@ -8,6 +8,7 @@ from supervisor.model import lifecycle as life
 from supervisor.model.errors import WrongState
 from supervisor.model.lifecycle import Happening
 from supervisor.model.limits import Change
+from supervisor.model.networks import Attached
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import (
     LIVE,
@@ -146,6 +147,15 @@ def test_only_the_first_create_is_an_event() -> None:
     assert later.events == ()
     assert first.container is not None
     assert (first.container.init, first.container.shim, first.container.error) == (INIT, SHIM, "")
+
+
+def test_what_a_network_has_given_a_run_is_known_until_that_run_is_cleaned_up() -> None:
+    attached = (Attached("pods", "eth0", addresses=("10.88.0.2/16",)),)
+    made = life.step(container(Phase.CREATING), life.Made(INIT, SHIM, networks=attached), moment()).container
+    assert made is not None and made.networks == attached
+    ended = replace(made, phase=Phase.EXITED, clean=False)
+    cleaned = life.step(ended, life.Cleaned(), moment()).container
+    assert cleaned is not None and cleaned.networks == ()
 
 
 def test_a_first_create_that_fails_leaves_nothing() -> None:

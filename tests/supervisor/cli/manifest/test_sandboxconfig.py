@@ -78,7 +78,6 @@ def test_the_founding_documents_file_is_taken_and_its_image_told_to_be_of_no_eff
     found = read_config(FOUNDING, "sandbox-config.json", lambda: UID)
     assert found.spec == pb.ContainerSpec(
         image="pause",
-        network="none",
         pid="own",
         pod=pb.PodSpec(name="nginx-sandbox", namespace="default", attempt=1, uid="hdishd83djaidwnduwk28bcsb"),
     )

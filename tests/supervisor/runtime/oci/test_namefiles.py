@@ -1,5 +1,6 @@
 """The texts of /etc/hosts, /etc/hostname and /etc/resolv.conf."""
 
+from supervisor.model.networks import Attached
 from supervisor.model.resolver import Resolver
 from supervisor.runtime.oci.namefiles import PLACES, texts
 
@@ -19,6 +20,15 @@ def test_a_network_of_its_own_has_its_own_name_and_no_server_that_it_cannot_reac
     assert (lines[0], lines[-1]) == ("127.0.0.1\tlocalhost", "127.0.0.1\tbox")
     assert "machine" not in made["hosts"]
     assert made["resolv.conf"] == "# by hand\nnameserver 192.0.2.53\ndomain example.org\noptions edns0\n"
+
+
+def test_in_a_network_its_name_is_at_its_addresses_and_its_servers_count_unless_others_were_asked_for() -> None:
+    own = Attached("pods", "eth0", "", ("10.88.0.2/16", "fd00::2/64"), (), ("10.88.0.1",), ("lan",), ())
+    made = texts(Resolver(), "box", MACHINES, of_host=False, attached=[own])
+    assert made["hosts"].endswith("10.88.0.2\tbox\nfd00::2\tbox\n") and "127.0.0.1\tbox" not in made["hosts"]
+    assert made["resolv.conf"] == "# by hand\noptions edns0\nnameserver 10.88.0.1\nsearch lan\n"
+    asked = texts(Resolver(("192.0.2.9",)), "box", MACHINES, of_host=False, attached=[own])["resolv.conf"]
+    assert "nameserver 192.0.2.9\n" in asked and "10.88.0.1" not in asked
 
 
 def test_with_the_machines_network_they_are_the_machines() -> None:
