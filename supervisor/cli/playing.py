@@ -180,6 +180,8 @@ class Playing:
     def _pod(self, plan: PodPlan, images: dict[tuple[str, Pull], str]) -> Played:
         self._interruption.check()
         pod = self._run(plan)
+        if address := address_of(pod):
+            plan = plan.at(address)
         inits = [self._create(pod, member, images) for member in plan.inits]
         members = [self._create(pod, member, images) for member in plan.members]
         deadline = None if self._init_seconds is None else time.monotonic() + self._init_seconds
@@ -265,6 +267,12 @@ class Playing:
         except TimedOut as error:
             name = init.spec.name
             raise InitFailed(f"init container {name} had not ended in time; --init-timeout sets the limit") from error
+
+
+def address_of(pod: pb.Pod) -> str:
+    """Return the pod's first address, without its prefix; empty if it is in no network."""
+    found = (address for network in pod.pause.networks for address in network.addresses)
+    return next(found, "").partition("/")[0]
 
 
 def _left(deadline: float) -> float:

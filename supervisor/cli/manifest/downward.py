@@ -42,11 +42,11 @@ class Downward:
     containers: Mapping[str, Field]
     node: NodeFacts
     host_network: bool
+    own_address: str = LOOPBACK  # in a network of its own: its first address, known when it runs
 
     @property
     def address(self) -> str:
-        """Return the pod's address: the machine's, or that of its loopback, as long as it has no other interface."""
-        return self.node.address if self.host_network else LOOPBACK
+        return self.node.address if self.host_network else self.own_address
 
     def of_field(self, ref: Field, notes: Notes) -> str:
         """Return the value of a fieldRef."""

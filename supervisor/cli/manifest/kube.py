@@ -6,6 +6,7 @@ Source: core/v1 (types.go) for the meaning; podman-kube-play(1) for the names an
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -25,7 +26,7 @@ from supervisor.cli.manifest.container import (
     pod_seccomp,
 )
 from supervisor.cli.manifest.contents import CONFIG_MAP, SECRET, Contents, FilesVolume, content_of, files_volume
-from supervisor.cli.manifest.downward import Downward, NodeFacts
+from supervisor.cli.manifest.downward import LOOPBACK, Downward, NodeFacts
 from supervisor.cli.manifest.fields import Field, Notes, WrongField, flag_of, text_of
 from supervisor.cli.manifest.objects import (
     DEPLOYMENT,
@@ -66,6 +67,7 @@ class PodPlan:
     inits: tuple[PodMember, ...]
     members: tuple[PodMember, ...]
     host_paths: tuple[HostPath, ...]
+    at: "Callable[[str], PodPlan]"  # the same pod, whose containers know that address as their own (status.podIP)
 
 
 @frozen
@@ -209,9 +211,9 @@ def _claims(documents: list[tuple[Field, str, ManifestSource]], notes: Notes) ->
     return tuple(dict.fromkeys(found))
 
 
-def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes) -> PodPlan:
+def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes, address: str = LOOPBACK) -> PodPlan:
     spec, paths = source.spec, list[HostPath]()
-    around = _around(source, contents, machine, paths, notes)
+    around = _around(source, contents, machine, paths, notes, address)
     containers, inits = spec.get("containers"), spec.get("initContainers")
     assert containers is not None
     if not containers.items():
@@ -220,11 +222,19 @@ def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes) 
     rest = tuple(member_of(each, around, notes) for each in containers.items())
     pause = _pause(source, around, machine.runtime, notes)
     pause.pod.sidecars.extend(member.spec.name for member in first if member.sidecar)
-    put_ports(pause, tuple(port for member in (*first, *rest) for port in member.ports))
-    return PodPlan(around.pod, around.namespace, pause, first, rest, tuple(paths))
+    if not around.host_network:
+        put_ports(pause, (port for member in (*first, *rest) for port in member.ports))
+
+    def at(address: str) -> PodPlan:
+        same = replace(machine, new_uid=lambda: around.uid)
+        return _pod(source, contents, same, Notes(), address)  # what is to be noted has been
+
+    return PodPlan(around.pod, around.namespace, pause, first, rest, tuple(paths), at)
 
 
-def _around(source: PodSource, contents: Contents, machine: Machine, paths: list[HostPath], notes: Notes) -> Around:
+def _around(
+    source: PodSource, contents: Contents, machine: Machine, paths: list[HostPath], notes: Notes, address: str
+) -> Around:
     spec = source.spec
     labels, annotations = source.metadata.get("labels"), source.metadata.get("annotations")
     for key, each in annotations.fields() if annotations is not None else ():
@@ -244,6 +254,7 @@ def _around(source: PodSource, contents: Contents, machine: Machine, paths: list
         containers=_containers(spec),
         node=machine.node,
         host_network=flag_of(spec.get("hostNetwork")),
+        own_address=address,
     )
     return Around(
         pod=source.name,
@@ -288,7 +299,7 @@ def _pause(source: PodSource, around: Around, runtime: str, notes: Notes) -> pb.
         image="pause",
         runtime=runtime or text_of(spec.get("runtimeClassName")),
         hostname=text_of(hostname, around.pod),
-        network="host" if around.host_network else "none",
+        network="host" if around.host_network else "",  # the daemon's default
         restart=POLICIES[around.policy],
         labels=around.labels,
         annotations=around.annotations,

@@ -30,9 +30,6 @@ def mappings_of(container: Field, notes: Notes, *, host_network: bool) -> tuple[
         host_port = host.integer() if host is not None else 0
         if host is not None and host_network and host_port not in (0, port.integer()):
             host.refuse(notes, f"with hostNetwork the host's port is the container's, {port.integer()}")
-        if host is not None and host_port and not host_network:
-            # Until `put_ports` has somewhere to put them.
-            host.refuse(notes, "exitd passes no ports on; use hostNetwork: true, or drop it")
         address = _address(each.get("hostIP"), notes)
         protocol = text_of(each.get("protocol"), "TCP").lower()
         found.append(PortMapping(address, host_port, port.integer(), protocol))
@@ -60,9 +57,15 @@ def refuse_clashes(found: Iterable[tuple[PortMapping, Field]], notes: Notes) -> 
             seen.setdefault(key, where)
 
 
-def put_ports(pause: pb.ContainerSpec, ports: tuple[PortMapping, ...]) -> None:
-    """PORTS GO HERE, and nowhere else: into the spec of the pause container, whose network is the pod's.
-
-    ContainerSpec has no field for them yet (44, `ports`, comes with networks). Until then nothing is on the wire, and
-    `mappings_of` refuses what would have to be.
-    """
+def put_ports(pause: pb.ContainerSpec, ports: Iterable[PortMapping]) -> None:
+    """Publish those with a port of the machine, as the pause container's: its network is the pod's."""
+    pause.ports.extend(
+        pb.PortMapping(
+            container_port=port.container_port,
+            host_port=port.host_port,
+            protocol=port.protocol,
+            host_ip=port.host_ip,
+        )
+        for port in ports
+        if port.host_port
+    )
