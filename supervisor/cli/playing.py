@@ -104,7 +104,7 @@ class Playing:
             self._client.create_volume(volume)
         with ExitStack() as undo:
             undo.callback(self.take_back)
-            played = tuple(self._pod(pod, images) for pod in wanted.pods)
+            played = tuple(self._pod(wanted, pod, images) for pod in wanted.pods)
             undo.pop_all()
         return played
 
@@ -177,23 +177,23 @@ class Playing:
     def _stored(self) -> tuple[Image, ...]:
         return tuple(Image(i.id, i.digest, tuple(i.names), (), i.created) for i in self._client.images())
 
-    def _pod(self, plan: PodPlan, images: dict[tuple[str, Pull], str]) -> Played:
+    def _pod(self, wanted: Play, plan: PodPlan, images: dict[tuple[str, Pull], str]) -> Played:
         self._interruption.check()
         pod = self._run(plan)
         if address := address_of(pod):
-            plan = plan.at(address)
+            plan = wanted.at(plan, address)
         inits = [self._create(pod, member, images) for member in plan.inits]
         members = [self._create(pod, member, images) for member in plan.members]
         deadline = None if self._init_seconds is None else time.monotonic() + self._init_seconds
-        for init, wanted in zip(inits, plan.inits, strict=True):
-            if wanted.sidecar:
+        for init, member in zip(inits, plan.inits, strict=True):
+            if member.sidecar:
                 self._begin_sidecar(init, deadline)
             else:
                 self._finish(init, deadline)
-        for member in members:
+        for made in members:
             self._interruption.check()
-            self._client.start(member.id)
-        return Played(pod.id, tuple(member.id for member in members))
+            self._client.start(made.id)
+        return Played(pod.id, tuple(made.id for made in members))
 
     def _run(self, plan: PodPlan) -> pb.Pod:
         """After a missing answer the pod may exist: it is looked for when everything is removed."""

@@ -67,14 +67,15 @@ class PodPlan:
     inits: tuple[PodMember, ...]
     members: tuple[PodMember, ...]
     host_paths: tuple[HostPath, ...]
-    at: "Callable[[str], PodPlan]"  # the same pod, whose containers know that address as their own (status.podIP)
 
 
 @frozen
 class Play:
-    """What the files ask for. `warnings` say what will differ from it."""
+    """What the files ask for. `warnings` say what will differ from it. `at` returns the plan of a pod whose containers
+    know that address as their own (status.podIP): it is the network's to give, once the pause container runs."""
 
     pods: tuple[PodPlan, ...]
+    at: Callable[[PodPlan, str], PodPlan]
     warnings: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()  # to be made, unless they are there
 
@@ -133,7 +134,14 @@ def play(
     _check_names(pods, found, notes)
     _check_ports(pods, found, notes)
     notes.settle()
-    return Play(pods, tuple(dict.fromkeys(notes.warnings)), claims)
+    source_of = {pod.pause.pod.uid: source for pod, source in zip(pods, found, strict=True)}
+
+    def at(pod: PodPlan, address: str) -> PodPlan:
+        uid = pod.pause.pod.uid
+        same = replace(machine, new_uid=lambda: uid)
+        return _pod(source_of[uid], contents, same, Notes(), address)  # what is to be noted has been
+
+    return Play(pods, at, tuple(dict.fromkeys(notes.warnings)), claims)
 
 
 def names(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], ...]:
@@ -224,12 +232,7 @@ def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes, 
     pause.pod.sidecars.extend(member.spec.name for member in first if member.sidecar)
     if not around.host_network:
         put_ports(pause, (port for member in (*first, *rest) for port in member.ports))
-
-    def at(address: str) -> PodPlan:
-        same = replace(machine, new_uid=lambda: around.uid)
-        return _pod(source, contents, same, Notes(), address)  # what is to be noted has been
-
-    return PodPlan(around.pod, around.namespace, pause, first, rest, tuple(paths), at)
+    return PodPlan(around.pod, around.namespace, pause, first, rest, tuple(paths))
 
 
 def _around(

@@ -81,7 +81,7 @@ def test_a_whole_pod_becomes_a_pause_container_init_containers_and_members() -> 
     labels, notes = {"app": "web"}, {"note": "hello"}
     assert (plan.name, plan.namespace) == ("web", "shop")
     assert plan.pause == pb.ContainerSpec(
-        name="web", namespace="shop", image="pause", hostname="front", network="none", restart="on-failure",
+        name="web", namespace="shop", image="pause", hostname="front", restart="on-failure",
         labels=labels, annotations=notes, pod=pb.PodSpec(name="web", namespace="shop", uid=UID, exit_policy="stop"),
     )  # fmt: skip
     (init,) = plan.inits
@@ -113,7 +113,7 @@ def test_a_whole_pod_becomes_a_pause_container_init_containers_and_members() -> 
 def test_the_least_pod_has_the_defaults_of_kubernetes() -> None:
     plan = pod(manifest())
     assert (plan.namespace, plan.inits, plan.host_paths) == ("default", (), ())
-    assert (plan.pause.restart, plan.pause.network, plan.pause.hostname) == ("always", "none", "web")
+    assert (plan.pause.restart, plan.pause.network, plan.pause.hostname) == ("always", "", "web")
     assert plan.members[0].spec == pb.ContainerSpec(
         name="web-app", image="/", restart="always", stop_timeout_seconds=30, pid="own"
     )
@@ -239,6 +239,30 @@ def test_the_machines_network_is_the_pause_containers_and_lets_ports_be_said() -
     ports = [{"containerPort": 80, "hostPort": 80}]
     plan = pod(manifest(hostNetwork=True, containers=[container(ports=ports)]))
     assert (plan.pause.network, plan.members[0].spec.network) == ("host", "")
+    assert not plan.pause.ports  # they are the machine's already
+
+
+def test_host_ports_are_published_by_the_pause_container_in_the_daemons_network() -> None:
+    ports = [
+        {"containerPort": 80, "hostPort": 8080, "hostIP": "127.0.0.1"},
+        {"containerPort": 53, "hostPort": 53, "protocol": "UDP"},
+        {"containerPort": 9000},
+    ]
+    pause = pod(manifest(containers=[container(ports=ports)])).pause
+    assert pause.network == ""
+    assert list(pause.ports) == [
+        pb.PortMapping(container_port=80, host_port=8080, protocol="tcp", host_ip="127.0.0.1"),
+        pb.PortMapping(container_port=53, host_port=53, protocol="udp"),
+    ]
+
+
+def test_a_pod_that_has_an_address_is_the_same_pod_and_its_containers_know_it() -> None:
+    env = [{"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    planned = play(manifest(containers=[container(env=env)]))
+    (plan,) = planned.pods
+    there = planned.at(plan, "10.88.0.7")
+    assert [list(each.members[0].spec.env) for each in (plan, there)] == [["ME=127.0.0.1"], ["ME=10.88.0.7"]]
+    assert there.pause == plan.pause
 
 
 def test_a_runtime_is_the_command_lines_else_the_files() -> None:

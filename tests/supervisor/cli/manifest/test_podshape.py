@@ -198,7 +198,6 @@ def test_what_asks_for_what_is_done_anyway_needs_no_word(field: str, value: Any)
         ("securityContext", {"runAsUser": 1.5}, "1.5 is no whole number"),
         ("securityContext", {"runAsNonRoot": True, "runAsUser": 0}, "contradicts runAsUser 0"),
         ("securityContext", {"runAsGroup": 5}, "needs runAsUser beside it"),
-        ("ports", [{"containerPort": 80, "hostPort": 80}], "passes no ports on; use hostNetwork"),
         ("ports", [{"containerPort": 0}], "not in the range"), ("ports", [{"name": "x"}], "containerPort is missing"),
         ("ports", [{"containerPort": 80, "hostIP": "here"}], "'here' is no address"),
         ("volumeMounts", [{"name": "x", "mountPath": "/x"}], "there is no volume 'x'; spec.volumes has none"),
