@@ -58,6 +58,7 @@ class Host:
                 "containerd",
                 "java",
                 "ping",
+                "curl",
             ),
             *("ip", "iptables", "bridge"),
         )

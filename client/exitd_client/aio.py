@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from exitd_client import attaching, calls, errors, values, wire
 from exitd_client.following import Following
-from exitd_client.spec import SpecFields
+from exitd_client.spec import SpecFields, UpdateFields
 from exitd_client.wire import grpc
 
 import grpc.aio  # isort: skip  # after wire has set how
@@ -127,18 +127,34 @@ class AsyncClient:
     async def resume(self, container: str, *, timeout: float | None = None) -> None:
         await self._ask(calls.resume(container).within(timeout))
 
-    async def rm(self, container: str, *, force: bool = False, timeout: float | None = None) -> None:
-        """Remove it; a running one only with `force`. Its exits stay in the ledger."""
-        await self._ask(calls.rm(container, force=force).within(timeout))
+    async def rm(
+        self, container: str, *, force: bool = False, volumes: bool = False, timeout: float | None = None
+    ) -> None:
+        """Remove it; a running one only with `force`, its anonymous volumes with `volumes`. Its exits stay in the
+        ledger."""
+        await self._ask(calls.rm(container, force=force, volumes=volumes).within(timeout))
+
+    async def rename(self, container: str, name: str, *, timeout: float | None = None) -> None:
+        """Give it another name. Its events and ends have the name that it has at their time. Raises NameTaken."""
+        await self._ask(calls.rename(container, name).within(timeout))
+
+    async def update(self, container: str, *, timeout: float | None = None, **fields: Unpack[UpdateFields]) -> None:
+        """Change its limits, of the run that there is too, and its restart policy; if it fails, all is as before."""
+        await self._ask(calls.update(container, fields).within(timeout))
 
     async def ps(
         self, *, all: bool = False, filters: Sequence[str] = (), timeout: float | None = None
     ) -> tuple[values.Container, ...]:
-        """List the containers that run, or `all`. Filters are KEY=VALUE: id, name, status, label, namespace."""
+        """List the containers that run, or `all`. Filters are KEY=VALUE: id, name, status, label, namespace, pod,
+        health, exited, ancestor, before, since, volume, network."""
         return await self._ask(calls.ps(all=all, filters=filters).within(timeout))
 
     async def inspect(self, container: str, *, timeout: float | None = None) -> values.Container:
         return await self._ask(calls.inspect(container).within(timeout))
+
+    async def stats(self, *containers: str, timeout: float | None = None) -> tuple[values.Stats, ...]:
+        """Return what these use, or all that run: cpu, memory, network, block devices, processes."""
+        return await self._ask(calls.stats(containers).within(timeout))
 
     async def wait(
         self,
@@ -245,6 +261,10 @@ class AsyncClient:
     async def pull(self, image: str, *, if_missing: bool = True, timeout: float | None = None) -> values.Image:
         """Bring an image into the store: docker://NAME, oci:DIR[:TAG], docker-archive:FILE."""
         return await self._ask(calls.pull(image, if_missing=if_missing).within(timeout))
+
+    async def networks(self, *, timeout: float | None = None) -> tuple[values.Network, ...]:
+        """List the networks that this machine's administrator has configured, by their files' names."""
+        return await self._ask(calls.networks().within(timeout))
 
     async def version(self, *, timeout: float | None = None) -> values.Version:
         return await self._ask(calls.version().within(timeout))

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from exitd_client import values
 from exitd_client.errors import NeverEnded
 from exitd_client.messages import message
-from exitd_client.spec import container_spec
+from exitd_client.spec import container_spec, update_request
 
 T = TypeVar("T")
 LOOK_SECONDS = 30.0  # a call that only looks
@@ -84,8 +84,17 @@ def resume(container: str) -> Call[None]:
     return Call("Resume", message("ResumeRequest")(id=container), WORK_SECONDS, _nothing)
 
 
-def rm(container: str, *, force: bool) -> Call[None]:
-    return Call("Remove", message("RemoveRequest")(id=container, force=force), WORK_SECONDS, _nothing)
+def rm(container: str, *, force: bool, volumes: bool = False) -> Call[None]:
+    request = message("RemoveRequest")(id=container, force=force, volumes=volumes)
+    return Call("Remove", request, WORK_SECONDS, _nothing)
+
+
+def rename(container: str, name: str) -> Call[None]:
+    return Call("Rename", message("RenameRequest")(id=container, name=name), WORK_SECONDS, _nothing)
+
+
+def update(container: str, fields: Mapping[str, Any]) -> Call[None]:
+    return Call("Update", update_request(container, fields), WORK_SECONDS, _nothing)
 
 
 def ps(*, all: bool, filters: Sequence[str]) -> Call[tuple[values.Container, ...]]:
@@ -95,6 +104,11 @@ def ps(*, all: bool, filters: Sequence[str]) -> Call[tuple[values.Container, ...
 
 def inspect(container: str) -> Call[values.Container]:
     return Call("Inspect", message("InspectRequest")(id=container), LOOK_SECONDS, _container)
+
+
+def stats(containers: Sequence[str]) -> Call[tuple[values.Stats, ...]]:
+    request = message("StatsRequest")(ids=list(containers))
+    return Call("Stats", request, LOOK_SECONDS, lambda reply: tuple(map(values.stats_of, reply.containers)))
 
 
 def wait(container: str, *, condition: str, run: int, exec_id: str) -> Call[values.Exit]:
@@ -142,6 +156,11 @@ def images() -> Call[tuple[values.Image, ...]]:
 def pull(image: str, *, if_missing: bool) -> Call[values.Image]:
     request = message("PullImageRequest")(name=image, if_missing=if_missing)
     return Call("PullImage", request, IMAGE_SECONDS, lambda reply: values.image_of(reply.image))
+
+
+def networks() -> Call[tuple[values.Network, ...]]:
+    request = message("ListNetworksRequest")()
+    return Call("ListNetworks", request, LOOK_SECONDS, lambda reply: tuple(map(values.network_of, reply.networks)))
 
 
 def version() -> Call[values.Version]:

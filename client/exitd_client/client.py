@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from exitd_client import attaching, calls, errors, values, wire
 from exitd_client.following import Following
-from exitd_client.spec import SpecFields
+from exitd_client.spec import SpecFields, UpdateFields
 from exitd_client.wire import grpc
 
 T = TypeVar("T")
@@ -126,18 +126,32 @@ class Client:
     def resume(self, container: str, *, timeout: float | None = None) -> None:
         self._ask(calls.resume(container).within(timeout))
 
-    def rm(self, container: str, *, force: bool = False, timeout: float | None = None) -> None:
-        """Remove it; a running one only with `force`. Its exits stay in the ledger."""
-        self._ask(calls.rm(container, force=force).within(timeout))
+    def rm(self, container: str, *, force: bool = False, volumes: bool = False, timeout: float | None = None) -> None:
+        """Remove it; a running one only with `force`, its anonymous volumes with `volumes`. Its exits stay in the
+        ledger."""
+        self._ask(calls.rm(container, force=force, volumes=volumes).within(timeout))
+
+    def rename(self, container: str, name: str, *, timeout: float | None = None) -> None:
+        """Give it another name. Its events and ends have the name that it has at their time. Raises NameTaken."""
+        self._ask(calls.rename(container, name).within(timeout))
+
+    def update(self, container: str, *, timeout: float | None = None, **fields: Unpack[UpdateFields]) -> None:
+        """Change its limits, of the run that there is too, and its restart policy; if it fails, all is as before."""
+        self._ask(calls.update(container, fields).within(timeout))
 
     def ps(
         self, *, all: bool = False, filters: Sequence[str] = (), timeout: float | None = None
     ) -> tuple[values.Container, ...]:
-        """List the containers that run, or `all`. Filters are KEY=VALUE: id, name, status, label, namespace."""
+        """List the containers that run, or `all`. Filters are KEY=VALUE: id, name, status, label, namespace, pod,
+        health, exited, ancestor, before, since, volume, network."""
         return self._ask(calls.ps(all=all, filters=filters).within(timeout))
 
     def inspect(self, container: str, *, timeout: float | None = None) -> values.Container:
         return self._ask(calls.inspect(container).within(timeout))
+
+    def stats(self, *containers: str, timeout: float | None = None) -> tuple[values.Stats, ...]:
+        """Return what these use, or all that run: cpu, memory, network, block devices, processes."""
+        return self._ask(calls.stats(containers).within(timeout))
 
     def wait(
         self,
@@ -246,6 +260,10 @@ class Client:
     def pull(self, image: str, *, if_missing: bool = True, timeout: float | None = None) -> values.Image:
         """Bring an image into the store: docker://NAME, oci:DIR[:TAG], docker-archive:FILE."""
         return self._ask(calls.pull(image, if_missing=if_missing).within(timeout))
+
+    def networks(self, *, timeout: float | None = None) -> tuple[values.Network, ...]:
+        """List the networks that this machine's administrator has configured, by their files' names."""
+        return self._ask(calls.networks().within(timeout))
 
     def version(self, *, timeout: float | None = None) -> values.Version:
         return self._ask(calls.version().within(timeout))

@@ -24,6 +24,8 @@ __all__ = [
     "NoSuchContainer",
     "NoSuchExec",
     "NoSuchImage",
+    "NoSuchNetwork",
+    "NoSuchPath",
     "NoSuchProcess",
     "NoSuchVolume",
     "NoSuchWatch",
@@ -224,6 +226,18 @@ class NoSuchVolume(ExitdError):
 
 class VolumeInUse(ExitdError):
     reason = "VOLUME_IN_USE"
+
+
+class NoSuchPath(ExitdError):
+    """The container has no such file or directory, as it sees its files."""
+
+    reason = "NO_SUCH_PATH"
+
+
+class NoSuchNetwork(ExitdError):
+    """No network of that name is configured; the text says where a configuration goes."""
+
+    reason = "NO_SUCH_NETWORK"
 
 
 class BadImage(ExitdError):

@@ -4,15 +4,29 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
 from exitd_client.messages import message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MountFile:
+    """A file below a mount's destination. `mode` 0: 0644."""
+
+    path: str
+    content: bytes = field(default=b"", repr=False)  # it may be a secret
+    mode: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One of `source` (of the host), `volume` (made if it is not there), `tmpfs`, and `empty_dir` (in a pod)."""
+    """One of `source` (of the host), `volume` (made if it is not there), `anonymous` (a volume of this container
+    alone), `tmpfs`, `files` (made anew for each run, read-only), and `empty_dir` (in a pod).
+
+    `no_copy`: a new volume stays empty. Of files: `secret` keeps them in memory and out of replies, `single` makes the
+    destination the one file itself.
+    """
 
     destination: str
     source: str = ""
@@ -24,6 +38,11 @@ class Mount:
     size_bytes: int = 0
     mode: int | None = None
     options: Sequence[str] = ()
+    anonymous: bool = False
+    no_copy: bool = False
+    files: Sequence[MountFile] = ()
+    secret: bool = False
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +116,102 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TcpTarget:
+    """A port, seen from inside its network namespace. `host` is an address; empty: its loopback."""
+
+    port: int
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpHeader:
+    """A header of a request."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpTarget:
+    """A page; 200 to 399 is good. With `tls` the certificate is not checked."""
+
+    port: int
+    host: str = ""
+    path: str = ""
+    tls: bool = False
+    headers: Sequence[HttpHeader] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One of `args` (a command in it), `tcp` and `http`, tried now and then. 0: the default."""
+
+    args: Sequence[str] = ()
+    tcp: TcpTarget | None = None
+    http: HttpTarget | None = None
+    initial_delay_ns: int = 0
+    interval_ns: int = 0
+    timeout_ns: int = 0
+    successes: int = 0
+    failures: int = 0
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """Three checks, instead of a Health: has it begun to work, does it work, may it be used now. The first two end a
+    run that fails them."""
+
+    startup: Probe | None = None
+    liveness: Probe | None = None
+    readiness: Probe | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """One of `args` (a command in it), `http` and `sleep_seconds`."""
+
+    args: Sequence[str] = ()
+    http: HttpTarget | None = None
+    sleep_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What is done at the beginning and before the end of each run, once at most."""
+
+    post_start: Hook | None = None
+    pre_stop: Hook | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """What no reply has. `env` is beside the container's own; `words` has, for a word of entrypoint or args as it is
+    shown, the one that is used in its place."""
+
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    words: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """A port of the machine that leads to one of its own. `host_port` 0: exitd chooses one, and `spec` has it then."""
+
+    container_port: int
+    host_port: int = 0
+    protocol: str = ""
+    host_ip: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expose:
+    """Ports that it serves, as words such as 80 or 53/udp; `publish_all`: at free ports of the machine."""
+
+    publish_all: bool = False
+    ports: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """A device node of the host."""
 
@@ -166,11 +281,32 @@ class SpecFields(TypedDict, total=False):
     init: bool
     storage: str
     ipc: str
+    probes: Probes
+    hooks: Hooks
+    secrets: Secrets
+    ports: Sequence[Port]
+    expose: Expose
+
+
+class UpdateFields(TypedDict, total=False):
+    """Everything that `update` changes: the limits of the run that there is and of all that follow, and the restart
+    policy. What is left out stays; 0 and empty: no limit."""
+
+    memory_bytes: int
+    memory_swap_bytes: int
+    memory_reservation_bytes: int
+    cpu_limit_milli: int
+    cpu_shares: int
+    cpuset_cpus: str
+    cpuset_mems: str
+    pids_limit: int
+    restart: str
 
 
 # The value that a field takes, by the message it stands for in the API.
 PARTS = {
     "Mount": Mount,
+    "MountFile": MountFile,
     "Ulimit": Ulimit,
     "RightsSpec": Rights,
     "LimitsSpec": Limits,
@@ -180,6 +316,16 @@ PARTS = {
     "HostDevice": Device,
     "HostEntry": HostEntry,
     "ResolverSpec": Resolver,
+    "TcpTarget": TcpTarget,
+    "HttpHeader": HttpHeader,
+    "HttpTarget": HttpTarget,
+    "ProbeSpec": Probe,
+    "ProbesSpec": Probes,
+    "HookSpec": Hook,
+    "HooksSpec": Hooks,
+    "SecretsSpec": Secrets,
+    "PortMapping": Port,
+    "ExposeSpec": Expose,
 }
 NAMES: Mapping[type[Any], str] = {each: name for name, each in PARTS.items()}
 GIVEN_APART = ("image", "args")  # words of `run` and `create`
@@ -188,19 +334,36 @@ LEFT = ("pod",)  # pods are made by exitctl, or over the API itself
 
 def container_spec(image: str, args: Sequence[str], given: Mapping[str, Any]) -> Any:
     """Return the message. Raises TypeError for a name that is no field, or a value of another type than its field's."""
-    if unknown := [name for name in given if name not in SpecFields.__annotations__]:
-        raise TypeError(f"{', '.join(unknown)}: no field of a container's spec")
+    _refuse_unknown(given, SpecFields, "a container's spec")
     if isinstance(args, str):
         raise TypeError('args: give a list of words, as ["sh", "-c", "exit 7"]')
     words = {name: _value(value) for name, value in given.items() if value is not None}
-    words["env"] = [f"{key}={value}" for key, value in (given.get("env") or {}).items()]
+    words["env"] = _lines(given.get("env") or {})
     return message("ContainerSpec")(image=image, args=list(args), **words)
+
+
+def update_request(container: str, given: Mapping[str, Any]) -> Any:
+    """Return the message. Raises TypeError as `container_spec` does."""
+    _refuse_unknown(given, UpdateFields, "what can be changed")
+    return message("UpdateRequest")(id=container, **given)
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Any, of: str) -> None:
+    if unknown := [name for name in given if name not in known.__annotations__]:
+        raise TypeError(f"{', '.join(unknown)}: no field of {of}")
+
+
+def _lines(env: Mapping[str, str]) -> list[str]:
+    """Return an environment as the API has it."""
+    return [f"{key}={value}" for key, value in env.items()]
 
 
 def _value(value: Any) -> Any:
     """Return a value as a message takes it: parts become messages, also within lists."""
+    if isinstance(value, Secrets):
+        return message(NAMES[Secrets])(env=_lines(value.env), words=value.words)
     if type(value) in NAMES:
-        found = ((field.name, getattr(value, field.name)) for field in fields(value))
+        found = ((part.name, getattr(value, part.name)) for part in fields(value))
         return message(NAMES[type(value)])(**{name: _value(each) for name, each in found if each is not None})
     if isinstance(value, Mapping | str | bytes):
         return value

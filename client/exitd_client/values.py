@@ -113,6 +113,31 @@ class ExecResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeStates:
+    """How the probes of the current run are. Each of the three is starting | healthy | unhealthy; empty without it."""
+
+    started: bool  # it runs, its startup probe has succeeded, and its hook is done
+    ready: bool  # started, and its readiness probe succeeds
+    startup: str
+    liveness: str
+    readiness: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """What a network has given a run."""
+
+    network: str
+    interface: str
+    mac: str
+    addresses: tuple[str, ...]  # with their prefix, as in 10.88.0.2/16
+    gateways: tuple[str, ...]
+    dns_servers: tuple[str, ...]
+    dns_searches: tuple[str, ...]
+    dns_options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """A container as it is now. `spec` is its whole ContainerSpec as JSON has it, under the API's names."""
 
@@ -141,6 +166,10 @@ class Container:
     run_directory: str
     sandbox_run: int
     health: str  # starting | healthy | unhealthy; empty without a check
+    probes: ProbeStates | None  # None without probes and hooks
+    networks: tuple[Attachment, ...]  # of the current run; a member's are its pod's
+    network_hint: str  # why it has no network though it asked for the default
+    of_containerd: bool  # a task of containerd's
     execs: tuple[Exec, ...]
     spec: Mapping[str, Any]
 
@@ -172,6 +201,48 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkCounters:
+    """Of all interfaces but the loopback one."""
+
+    received_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What a container's cgroup has counted: two readings show what it uses in between. Not `measured`: it does not
+    run, or could not be measured now, and all the numbers are 0."""
+
+    id: str
+    name: str
+    measured: bool
+    read_boot_ns: int  # CLOCK_BOOTTIME of the reading
+    cpu_ns: int
+    memory_bytes: int
+    memory_limit_bytes: int  # the machine's memory, where it has no lower limit
+    network: NetworkCounters | None  # None where its network is the machine's
+    read_bytes: int
+    written_bytes: int
+    pids: int
+    pids_limit: int  # 0: no limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A configuration of CNI that exitd has found, or with an `error` a file that is none."""
+
+    name: str
+    file: str
+    cni_version: str
+    plugins: tuple[str, ...]
+    default: bool
+    publishes: bool  # one of its plugins publishes ports
+    config: str
+    error: str
+    containers: tuple[str, ...]  # ids of those that are in it now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogPart:
     """Bytes as the container wrote them, not always whole lines."""
 
@@ -190,7 +261,10 @@ class Version:
 
 
 # Fields of the API that these values have not, by message.
-LEFT: Mapping[str, tuple[str, ...]] = {"Container": ("streams",)}
+LEFT: Mapping[str, tuple[str, ...]] = {
+    "Container": ("streams",),
+    "LogsReply": ("position", "gap", "files"),  # only come where `positions` are asked for, and no client asks
+}
 # And those that they have under other names.
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "Exit": {"container_id": "container"},
@@ -264,6 +338,10 @@ def container_of(found: Any) -> Container:
         run_directory=found.run_directory,
         sandbox_run=found.sandbox_run,
         health=found.health.status,
+        probes=_probes(found.probes) if found.HasField("probes") else None,
+        networks=tuple(map(_attachment, found.networks)),
+        network_hint=found.network_hint,
+        of_containerd=found.of_containerd,
         execs=tuple(exec_of(each) for each in found.execs),
         spec=MessageToDict(spec, preserving_proto_field_name=True),
     )
@@ -306,6 +384,37 @@ def image_of(found: Any) -> Image:
         size_bytes=found.size_bytes,
         created=found.created,
         users=tuple(found.users),
+    )
+
+
+def stats_of(found: Any) -> Stats:
+    return Stats(
+        id=found.id,
+        name=found.name,
+        measured=found.measured,
+        read_boot_ns=found.read_boot_ns,
+        cpu_ns=found.cpu_ns,
+        memory_bytes=found.memory_bytes,
+        memory_limit_bytes=found.memory_limit_bytes,
+        network=_counters(found.network) if found.HasField("network") else None,
+        read_bytes=found.read_bytes,
+        written_bytes=found.written_bytes,
+        pids=found.pids,
+        pids_limit=found.pids_limit,
+    )
+
+
+def network_of(found: Any) -> Network:
+    return Network(
+        name=found.name,
+        file=found.file,
+        cni_version=found.cni_version,
+        plugins=tuple(found.plugins),
+        default=found.default,
+        publishes=found.publishes,
+        config=found.config,
+        error=found.error,
+        containers=tuple(found.containers),
     )
 
 
@@ -352,3 +461,30 @@ def _oom(found: Any) -> Oom:
 
 def _names(found: Any) -> Names:
     return Names(namespace=found.namespace, pod=found.pod, container=found.container, image=found.image)
+
+
+def _probes(found: Any) -> ProbeStates:
+    return ProbeStates(
+        started=found.started,
+        ready=found.ready,
+        startup=found.startup.status,
+        liveness=found.liveness.status,
+        readiness=found.readiness.status,
+    )
+
+
+def _counters(found: Any) -> NetworkCounters:
+    return NetworkCounters(received_bytes=found.received_bytes, sent_bytes=found.sent_bytes)
+
+
+def _attachment(found: Any) -> Attachment:
+    return Attachment(
+        network=found.network,
+        interface=found.interface,
+        mac=found.mac,
+        addresses=tuple(found.addresses),
+        gateways=tuple(found.gateways),
+        dns_servers=tuple(found.dns_servers),
+        dns_searches=tuple(found.dns_searches),
+        dns_options=tuple(found.dns_options),
+    )

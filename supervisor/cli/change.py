@@ -20,9 +20,6 @@ NO_LIMIT = ("-1", "0")
 def rename(ctx: click.Context, container: str, name: str) -> int:
     """Give a container another name. Its ends until now keep the name that they had; a log of journald's has the new
     one from its next run on.
-
-    \b
-    exitctl rename web web-old
     """
     connect(ctx).rename(container, name)
     return 0
@@ -52,10 +49,6 @@ def update(
     """Change the limits and the restart policy of containers, running or not. They hold for the run that there is and
     all that follow; what is not named stays. A pod has --memory, --cpus and --pids-limit, of all its containers
     together.
-
-    \b
-    exitctl update --memory 256m --cpus 1.5 web
-    exitctl update --cpus 0 --restart unless-stopped web
     """
     request = pb.UpdateRequest(
         memory_bytes=_size("--memory", memory),

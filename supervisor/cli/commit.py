@@ -24,12 +24,7 @@ def commit(
     ctx: click.Context, container: str, name: str, changes: tuple[str, ...], message: str, author: str, pause: bool,
     quiet: bool,
 ) -> int:  # fmt: skip
-    """Make an image of a container's image and of what it has written, without its volumes. Prints its id.
-
-    \b
-    exitctl commit web web:mine
-    exitctl commit -c 'CMD ["nginx", "-g", "daemon off;"]' -m 'with a patch' web web:2
-    """
+    """Make an image of a container's image and of what it has written, without its volumes. Prints its id."""
     request = pb.CommitRequest(
         id=container, name=name, changes=changes, message=message, author=author, no_pause=not pause
     )

@@ -31,11 +31,7 @@ def container() -> None:
 )  # fmt: skip
 @click.pass_context
 def prune(ctx: click.Context, force: bool, filters: tuple[str, ...]) -> int:
-    """Remove all containers that do not run. Their exits stay in the ledger. Pods and tasks of containerd's stay.
-
-    \b
-    exitctl container prune --filter until=24h
-    """
+    """Remove all containers that do not run. Their exits stay in the ledger. Pods and tasks of containerd's stay."""
     wanted = pruning.filter_of(filters, now_ns())
     pruning.confirm("This removes all containers that do not run.", force=force)
     gone, freed, worst = pruning.containers(connect(ctx), wanted)

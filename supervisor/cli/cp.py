@@ -40,11 +40,6 @@ class CopyManner:
 def cp(ctx: click.Context, source: str, destination: str, archive: bool, follow_link: bool, quiet: bool) -> int:
     """Copy files: SOURCE and DEST are CONTAINER:PATH or a path of this machine; - is a tar on standard input or output.
     DIR/. is the content of DIR. Of a container that does not run, too.
-
-    \b
-    exitctl cp web:/etc/nginx/nginx.conf .
-    exitctl cp ./conf.d/. web:/etc/nginx/conf.d
-    exitctl cp web:/var/log - >log.tar
     """
     client, manner = connect(ctx), CopyManner(archive, follow_link)
     from_container, from_path = copyrules.split(source)

@@ -24,12 +24,7 @@ STREAM = "-"
 @click.argument("container", metavar="ID")
 @click.pass_context
 def export(ctx: click.Context, container: str, output_: str) -> int:
-    """Write the whole root file system of a container as a tar, without what is mounted in it.
-
-    \b
-    exitctl export web >web.tar
-    exitctl export web | exitctl image import - web:copy
-    """
+    """Write the whole root file system of a container as a tar, without what is mounted in it."""
     write_tar(connect(ctx).export(container), output_)
     return 0
 

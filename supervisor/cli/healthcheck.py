@@ -20,9 +20,6 @@ def healthcheck() -> None:
 def run(ctx: click.Context, container: str) -> int:
     """Run the health check of a running container now, and count its result as any other's. Exit with 0 if it has
     succeeded, 1 if it has failed. Its output goes to standard error.
-
-    \b
-    exitctl healthcheck run web && echo healthy
     """
     reply = connect(ctx).run_healthcheck(container)
     result = reply.result

@@ -196,12 +196,7 @@ def exists(ctx: click.Context, word: str) -> int:
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
 @click.pass_context
 def save(ctx: click.Context, output_: str, format_: str, images: tuple[str, ...]) -> int:
-    """Write images as one archive, which exitctl image load, docker load, podman load and skopeo read.
-
-    \b
-    exitctl save -o web.tar web:1 web:2
-    exitctl save web:1 | ssh HOST exitctl load
-    """
+    """Write images as one archive, which exitctl image load, docker load, podman load and skopeo read."""
     write_tar(connect(ctx).save_images(images), output_)
     return 0
 

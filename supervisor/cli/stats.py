@@ -48,10 +48,6 @@ def stats(
 ) -> int:  # fmt: skip
     """Show what containers use, all that run or those that are named: CPU time (100 % is one processor), memory, what
     went over their networks and to block devices, and processes. It goes on until it is interrupted.
-
-    \b
-    exitctl stats --no-stream
-    exitctl stats --format '{{.Name}} {{.CPUPerc}}' web
     """
     wanted = output.format_of(format_)
     client = connect(ctx)

@@ -30,6 +30,11 @@ VALUES = {
     "Names": values.Names,
     "Process": values.Process,
     "VersionReply": values.Version,
+    "ProbeStates": values.ProbeStates,
+    "Attachment": values.Attachment,
+    "ContainerStats": values.Stats,
+    "NetworkCounters": values.NetworkCounters,
+    "Network": values.Network,
 }
 
 
@@ -78,6 +83,48 @@ def _messages(name: str) -> set[str]:
         if (kind := field.message_type) is not None and not kind.GetOptions().map_entry
     }
     return {name}.union(*(_messages(each) for each in below))
+
+
+def test_everything_that_can_be_changed_can_be_given() -> None:
+    assert {"id", *spec.UpdateFields.__annotations__} == fields_of("UpdateRequest")
+    changed = calls.update("web", {"memory_bytes": 0, "cpuset_cpus": None}).request
+    assert changed.HasField("memory_bytes") and not changed.HasField("cpuset_cpus")  # 0: no limit; left out: it stays
+    with pytest.raises(TypeError, match="colour"):
+        calls.update("web", {"colour": "red"})
+
+
+def test_parts_within_parts_become_messages_and_no_secret_is_shown() -> None:
+    target = spec.HttpTarget(port=80, headers=[spec.HttpHeader(name="a", value="b")])
+    given = {
+        "probes": spec.Probes(readiness=spec.Probe(http=target, grace_seconds=0)),
+        "secrets": spec.Secrets(env={"KEY": "s3cret"}, words={"$(KEY)": "s3cret"}),
+        "mounts": [Mount(destination="/d", files=[spec.MountFile(path="f", content=b"s3cret")], secret=True)],
+        "ports": [spec.Port(container_port=80)],
+    }
+    made = calls.create("x", ["true"], given, replaces=False).request.spec
+    readiness = made.probes.readiness
+    assert (readiness.http.headers[0].name, readiness.HasField("grace_seconds")) == ("a", True)
+    assert not made.probes.HasField("startup") and not readiness.HasField("tcp")
+    assert (list(made.secrets.env), dict(made.secrets.words)) == (["KEY=s3cret"], {"$(KEY)": "s3cret"})
+    assert (made.mounts[0].files[0].content, made.ports[0].container_port) == (b"s3cret", 80)
+    assert "s3cret" not in repr(given)
+
+
+def test_what_networks_and_probes_say_is_read() -> None:
+    attachment = {"network": "n", "addresses": ["10.0.0.2/16"]}
+    probes = {"started": True, "startup": {"status": "healthy"}}
+    made = messages.message("Container")(networks=[attachment], probes=probes, network_hint="h", of_containerd=True)
+    found = values.container_of(made)
+    assert [(each.network, each.addresses) for each in found.networks] == [("n", ("10.0.0.2/16",))]
+    assert found.probes == values.ProbeStates(started=True, ready=False, startup="healthy", liveness="", readiness="")
+    assert (found.network_hint, found.of_containerd) == ("h", True)
+    none = values.container_of(messages.message("Container")())
+    assert (none.networks, none.probes) == ((), None)
+    network = messages.message("ContainerStats")(network={"sent_bytes": 7}).network
+    assert values.stats_of(messages.message("ContainerStats")(network=network)).network == values.NetworkCounters(
+        received_bytes=0, sent_bytes=7
+    )
+    assert values.stats_of(messages.message("ContainerStats")()).network is None
 
 
 @pytest.mark.parametrize("message", VALUES)

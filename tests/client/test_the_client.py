@@ -15,11 +15,19 @@ from exitd_client import (
     Client,
     CommandNotFound,
     ExitdError,
+    Hook,
+    Hooks,
     Log,
+    Mount,
+    MountFile,
     NameTaken,
     NoSuchContainer,
+    NoSuchNetwork,
     OutputTooLong,
+    Probe,
+    Probes,
     Rights,
+    Secrets,
     TimedOut,
     Ulimit,
     Unreachable,
@@ -32,9 +40,18 @@ pytestmark = pytest.mark.system
 LIMIT = 120.0
 
 
+NETWORK = '{"cniVersion": "1.0.0", "name": "here", "plugins": [{"type": "bridge"}]}'
+
+
 @pytest.fixture(scope="module")
-def up() -> Iterator[Daemon]:
-    with running_daemon() as daemon:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """It has a network of which it reads the file alone: no container is in it."""
+    base = tmp_path_factory.mktemp("configuration")
+    networks = base / "net.d"
+    networks.mkdir()
+    (networks / "10-here.conflist").write_text(NETWORK)
+    (base / "exitd.toml").write_text(f'[network]\nconf_dir = "{networks}"\n')
+    with running_daemon(extra=("--config", str(base / "exitd.toml"))) as daemon:
         yield daemon
 
 
@@ -127,6 +144,52 @@ def test_parts_of_a_spec_arrive(exitd: Client) -> None:
     assert b"".join(each.data for each in exitd.logs("parts")) == b"100\nb=c\n"
 
 
+def test_a_name_and_limits_are_changed_and_what_is_used_is_counted(exitd: Client) -> None:
+    made = exitd.run(args=["sleep", "1000"], name="old", rootfs="/", memory_bytes=512 << 20)
+    exitd.create(args=["true"], name="taken", rootfs="/")
+    with pytest.raises(NameTaken):
+        exitd.rename("old", "taken")
+    exitd.rename("old", "new")
+    exitd.update("new", memory_bytes=256 << 20, pids_limit=50, restart="always")
+    found = exitd.inspect("new")
+    assert (found.id, found.spec["memory_bytes"], found.spec["restart"]) == (made.id, str(256 << 20), "always")
+    (used,) = exitd.stats()  # of those that run
+    assert (used.id, used.name, used.measured, used.pids_limit) == (made.id, "new", True, 50)
+    assert (used.memory_limit_bytes, used.pids, used.read_boot_ns > 0) == (256 << 20, 1, True)
+    assert used.network is not None and used.network.sent_bytes == 0
+    assert [(each.name, each.measured) for each in exitd.stats("taken", "new")] == [("taken", False), ("new", True)]
+    with pytest.raises(BadRequest):
+        exitd.update("new", restart="now and then")
+
+
+def test_probes_hooks_and_secrets_arrive_and_networks_are_listed(exitd: Client) -> None:
+    good = Probe(args=["grep", "-qx", "of.a.file", "/run/word/key"], interval_ns=100_000_000)
+    exitd.run(
+        args=["sh", "-c", "echo $KEY; exec sleep 1000"],
+        name="probed",
+        rootfs="/",
+        probes=Probes(startup=good, readiness=Probe(args=["false"], interval_ns=100_000_000, failures=1)),
+        hooks=Hooks(post_start=Hook(args=["true"])),
+        secrets=Secrets(env={"KEY": "of-the-environment"}),
+        mounts=[Mount(destination="/run/word", secret=True, files=[MountFile(path="key", content=b"of-a-file")])],
+    )
+
+    def are_known() -> bool:
+        probes = exitd.inspect("probed").probes
+        return probes is not None and (probes.startup, probes.readiness) == ("healthy", "unhealthy")
+
+    until(are_known, "the probes have no results")
+    found = exitd.inspect("probed")
+    assert found.probes is not None and (found.probes.started, found.probes.ready) == (True, False)
+    assert "of-a-file" not in repr(found) and "of-the-environment" not in repr(found)
+    assert b"".join(each.data for each in exitd.logs("probed", tail=1)) == b"of-the-environment\n"
+    assert (found.networks, found.network_hint, found.of_containerd) == ((), "", False)
+    (network,) = exitd.networks()
+    assert (network.name, network.plugins, network.error, network.containers) == ("here", ("bridge",), "", ())
+    with pytest.raises(NoSuchNetwork):
+        exitd.create(args=["true"], rootfs="/", network="elsewhere")
+
+
 def test_events_and_a_wait_go_on_over_a_restart_of_exitd(up: Daemon, exitd: Client) -> None:
     exitd.run(args=["sleep", "1000"], name="lives", rootfs="/")
     heard = []
@@ -178,6 +241,11 @@ async def _life(path: str) -> None:
         with pytest.raises(NoSuchContainer):
             await exitd.stop("nobody")
         assert [each async for each in exitd.logs("box", follow=False)] == []
+        await exitd.rename("box", "chest")
+        await exitd.rename("chest", "box")
+        await exitd.update("box", memory_bytes=256 << 20)
+        assert [each.memory_limit_bytes for each in await exitd.stats("box")] == [256 << 20]
+        assert [each.name for each in await exitd.networks()] == ["here"]
         await exitd.stop("box", grace_seconds=0)
         assert (await exitd.wait("box")).by is not None
         for each in await exitd.ps(all=True):

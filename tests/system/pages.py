@@ -52,6 +52,13 @@ def files(page: str) -> dict[str, str]:
     return dict(FILE.findall(page))
 
 
+def section(page: str, title: str) -> str:
+    """What stands below that heading, up to the next one of its level."""
+    _, heading, below = page.partition(f"\n## {title}\n")
+    assert heading, f"no section {title!r}"
+    return below.partition("\n## ")[0]
+
+
 @dataclass
 class Session:
     """A shell of one person in one directory. Shown ids stand for real ones, one for one."""
@@ -59,6 +66,7 @@ class Session:
     cli: Cli
     directory: pathlib.Path
     real: dict[str, str] = field(default_factory=dict)
+    shell: tuple[str, ...] = ("bash", "-c")
 
     def play(self, page: str) -> None:
         for name, text in files(page).items():
@@ -79,7 +87,7 @@ class Session:
     def type(self, command: str) -> str:
         """Both outputs, as a terminal shows them."""
         done = subprocess.run(
-            ["bash", "-c", command],
+            [*self.shell, command],
             cwd=self.directory,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -94,7 +102,7 @@ class Session:
         """All that the terminal shows. Control keys have no echo and are noted where they were pressed."""
         with contextlib.closing(Pty()) as pty:
             process = subprocess.Popen(
-                ["bash", "-c", command],
+                [*self.shell, command],
                 cwd=self.directory,
                 env=self.environment,
                 stdin=pty.slave,

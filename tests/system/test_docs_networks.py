@@ -52,6 +52,14 @@ def test_the_commands_of_the_page_work_in_a_network_of_its_file(tmp_path: pathli
             until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
 
 
+def test_the_published_port_of_the_quick_start_leads_to_its_container(tmp_path: pathlib.Path) -> None:
+    shown = pages.section((pages.DOCS / "quickstart.md").read_text(), "A published port")
+    with networks.net() as net, networks.daemon(net) as daemon:
+        shell = ("nsenter", f"--net={net.path}", "bash", "-c")
+        Session(Cli(daemon), tmp_path, shell=shell).play(shown)
+        until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
+
+
 def test_the_complaints_on_the_page_are_in_the_code() -> None:
     """Word for word but for what is of the place: names, addresses, directories."""
     code = " ".join(re.sub(r'"\s*f?"', "", inspect.getsource(each)) for each in (networkdesk, plugins, files))
