@@ -32,7 +32,7 @@ HALF := $(addprefix tests/supervisor/,api cli containerd engine model monitor ru
 # Named, since every process of the run reads the files of all tests.
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
 SYSTEM = $(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) $(AT_ONCE) -m "system or slow_build" $(SYSTEM_TESTS)
-TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci $(wildcard bench) && .ci/check-c $(PY)
+TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci client $(wildcard bench) && .ci/check-c $(PY)
 JUDGED := $(PY) -m tests.optionrecord $(OPTIONS)
 .PHONY: help deps venv bytecode demo test unit system options check ci bench compare compare-check rig attack deb wheels vm vm-test api clean
 .NOTPARALLEL:
@@ -65,7 +65,7 @@ $(VENV)/.built: $(VENV)/.installed $(C_FILES) $(PROTO_FILES) $(BUILD_FILES)
 
 # Even where Python may not write it by itself: the tests start hundreds of daemons and commands.
 bytecode: venv
-	@$(PY) -m compileall -q supervisor shim protos tests bench
+	@$(PY) -m compileall -q supervisor shim protos tests bench client
 
 demo: deps venv ## the main job on real containers: seven ways to end, each with its true code (root)
 	@$(RUN) $(PY) -m supervisor.cli.demo

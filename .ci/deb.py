@@ -212,7 +212,7 @@ Maintainer: {MAINTAINER}
 Installed-Size: {size_kib}
 Depends: python{suite.python}, libc6 (>= {suite.glibc[0]}.{suite.glibc[1]}), init-system-helpers (>= 1.51), passwd
 Recommends: runc | crun
-Suggests: containerd, skopeo, bash-completion
+Suggests: containerd, containernetworking-plugins, skopeo, bash-completion
 Section: admin
 Priority: optional
 Description: container supervisor that reports every exit exactly once

@@ -21,6 +21,8 @@ from google.protobuf.descriptor_pb2 import (
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
 COMMITTED = PROTOS / "exitd" / "v1" / "exitd.binpb"
+# The Python client, which imports nothing of exitd, is made of a copy.
+OF_THE_CLIENT = ROOT / "client" / "exitd_client" / "api.binpb"
 
 
 def promises(files: FileDescriptorSet) -> dict[str, str]:
@@ -98,7 +100,8 @@ def main() -> int:
     if COMMITTED.exists() and (problems := broken(read(COMMITTED), new)):
         print("refused, clients rely on these:", *problems, sep="\n  ", file=sys.stderr)
         return 1
-    COMMITTED.write_bytes(new.SerializeToString(deterministic=True))
+    for path in (COMMITTED, OF_THE_CLIENT):
+        path.write_bytes(new.SerializeToString(deterministic=True))
     return 0
 
 

@@ -15,6 +15,7 @@ from click.shell_completion import get_completion_class
 
 from supervisor import __version__
 from supervisor.__main__ import main as exitd
+from supervisor.cli import examples
 from supervisor.cli.__main__ import exitctl
 
 SHELLS = {
@@ -80,6 +81,7 @@ def page(ctx: click.Context, section: int, summary: str) -> str:
         *paragraphs(command.help or ""),
         *records("OPTIONS", options),
         *records("COMMANDS", _commands(ctx)),
+        *records("EXAMPLES", examples.of(ctx.command_path.partition(" ")[2])),
     ]
     if ctx.parent is None:
         lines += [*records("FILES", FILES[root]), *records("ENVIRONMENT", VARIABLES[root])]

@@ -2,16 +2,18 @@
 
 `dataclasses.dataclass(frozen=True, slots=True)` writes and compiles six methods for each class. That takes up to two
 milliseconds, and exitd has three hundred classes; a command, or the start of the daemon, makes values of a few. Here
-the methods are the same for all, and a class gets a constructor of its own when its first value is made.
+the methods are the same for all; a class gets a constructor of its own when its first value is made, and what
+`dataclasses` knows of it when that is looked at.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
+_FIELDS = "__dataclass_fields__"
+_OF_DATACLASSES = (_FIELDS, "__dataclass_params__")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -30,25 +32,55 @@ def mutable(made: type[T]) -> type[T]:
 
 def _defined(made: type, shared: dict[str, Any]) -> Any:
     own = vars(made)
-    made.__doc__ = made.__doc__ or made.__name__  # otherwise dataclass() makes one of the signature, which takes long
-    missing = {name: method for name, method in shared.items() if name not in own}
-    cls: Any = dataclass(init=False, repr=False, eq=False)(made)
-    names = [each.name for each in fields(cls)]
-    cls = _with_slots(cls, names)
+    names = _names(made)
+    cls: Any = _with_slots(made, names)
+    cls.__doc__ = made.__doc__ = made.__doc__ or made.__name__  # dataclass() would make one of the signature, slowly
     cls.__values_of__ = attrgetter("__class__", *names)
-    for name, method in missing.items():
-        setattr(cls, name, method)
+    for name, method in shared.items():
+        if name not in own:
+            setattr(cls, name, method)
     cls.__init__ = _Constructor(cls)
+    for name in _OF_DATACLASSES:
+        setattr(cls, name, _Looked(cls, made, name))
     return cls
 
 
-def _with_slots(cls: type, names: Sequence[str]) -> type:
+def _names(made: type) -> tuple[str, ...]:
+    """Return the names of the fields, a base's first."""
+    names: dict[str, None] = {}
+    for base in reversed(made.__mro__[1:]):
+        if _FIELDS in vars(base):
+            names |= dict.fromkeys(base.__match_args__)  # type: ignore[attr-defined]
+    for name, hint in made.__annotations__.items():
+        if getattr(hint, "__origin__", hint) is not ClassVar:
+            names[name] = None
+    return (*names,)
+
+
+def _with_slots(made: type, names: tuple[str, ...]) -> type:
     """Make the class anew: slots can be given to a class only when it is made."""
-    inherited = {name for base in cls.__mro__[1:] for name in vars(base).get("__slots__", ())}
-    content = {name: value for name, value in vars(cls).items() if name not in {*names, "__dict__", "__weakref__"}}
+    inherited = {name for base in made.__mro__[1:] for name in vars(base).get("__slots__", ())}
+    content = {name: value for name, value in vars(made).items() if name not in {*names, "__dict__", "__weakref__"}}
     content["__slots__"] = tuple(name for name in names if name not in inherited)
-    content["__qualname__"] = cls.__qualname__
-    return type(cls)(cls.__name__, cls.__bases__, content)
+    content["__qualname__"] = made.__qualname__
+    content["__match_args__"] = names
+    return type(made)(made.__name__, made.__bases__, content)
+
+
+class _Looked:
+    """Stands for what the standard library knows of a dataclass, until it is looked at for the first time: of most
+    classes nothing ever does. `made` is the class as it was written, with the defaults of its fields."""
+
+    def __init__(self, cls: Any, made: type, name: str) -> None:
+        self._cls = cls
+        self._made = made
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        known = vars(dataclass(init=False, repr=False, eq=False, match_args=False)(self._made))
+        for name in _OF_DATACLASSES:
+            setattr(self._cls, name, known[name])
+        return known[self._name]
 
 
 class _Constructor:

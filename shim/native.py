@@ -35,6 +35,12 @@ def unmount(target: str, flags: int = 0) -> None:
     _check(lib.exitd_unmount(os.fsencode(target), flags), f"unmount {target}")
 
 
+def bind_network(path: str) -> None:
+    """Make a network namespace, with its loopback interface up, and bind it at this empty file. The calling thread is
+    in it for a moment. OSError with the path in its text."""
+    _check(lib.exitd_bind_network(os.fsencode(path)), f"a network namespace at {path}")
+
+
 def set_subreaper(on: bool) -> None:
     """prctl(2) PR_SET_CHILD_SUBREAPER for this process."""
     _check(lib.exitd_set_subreaper(int(on)), "PR_SET_CHILD_SUBREAPER")

@@ -42,7 +42,7 @@ class Record:
 
 def parse(data: bytes) -> Record | None:
     """The record in a block of bytes, or None for a block nobody has written yet; BadRecord for anything else."""
-    if not data.strip(b"\0"):
+    if data == bytes(len(data)):
         return None
     try:
         length, crc = int(data[23:27]), int(data[36:44], 16)

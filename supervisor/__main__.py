@@ -6,7 +6,14 @@ import os
 gc.disable()  # until the daemon serves: imports and recovery make hundreds of thousands of objects, and no garbage
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # grpc reads it when it is imported: before every import that could do so
 
-import asyncio
+from shim.later import PURE_PROTOBUF, later, without
+
+later(PURE_PROTOBUF)
+later("bz2")
+later("lzma")  # shutil only notes whether they are there
+later("difflib")  # for the advice on a wrong name
+with without("ssl"):  # 4 ms of processor and 1 MB for TLS, of which exitd's event loop speaks none; grpc brings its own
+    import asyncio
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -35,8 +42,10 @@ KEYS = {
     "runtime": ("default_runtime",),
     "cgroup_driver": ("cgroup_driver",),
     "exit_retention": ("retention", "exit_seconds"),
+    "watch_node": ("watch_node",),
     "reconcile_seconds": ("limits", "reconcile_seconds"),
     "runtime_seconds": ("limits", "runtime_seconds"),
+    "default_network": ("network", "default"),
 }
 PATHS = ("root", "state")
 
@@ -61,11 +70,23 @@ PATHS = ("root", "state")
     help="What makes the containers' cgroups; auto: systemd if it is init.  [default: auto]",
 )
 @click.option(
+    "--default-network",
+    metavar="NAME",
+    help="Network of containers that name none: auto (the first configured one, else none), none, host or a name.  "
+    f"[default: {DEFAULTS.network.default}]",
+)
+@click.option(
     "--exit-retention",
     type=float,
     metavar="SECONDS",
     help="How long the exit of a container that removed itself can be found by its name.  "
     f"[default: {DEFAULTS.retention.exit_seconds:g}]",
+)
+@click.option(
+    "--watch-node",
+    is_flag=True,
+    default=None,
+    help="Watch how the containers of this machine's other engines end.",
 )
 @click.option(
     "--keeper",

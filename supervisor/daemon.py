@@ -27,38 +27,46 @@ from supervisor.api import sockets
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
 from supervisor.api.doors import (
+    ChangeDoors,
     ContainerDoors,
     DaemonDoors,
     ImageDoors,
+    NetworkDoors,
     PodDoors,
     RecordDoors,
     ShutdownDoors,
+    StatsDoors,
     UsageDoors,
     VolumeDoors,
     methods_of,
 )
+from supervisor.api.files import FileDoors
 from supervisor.api.health import HealthService
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import CgroupDriver, Config, Limits
-from supervisor.containerd import adapter
+from supervisor.containerd import adapter, liveusage
 from supervisor.containerd.execs import TaskExecs
 from supervisor.engine import reconcile, recovery
 from supervisor.engine.admission import Admission, uses_systemd
 from supervisor.engine.diskusages import DiskUsages
 from supervisor.engine.execlife import Execs
 from supervisor.engine.exits import Exits, SecondWitness
+from supervisor.engine.filedesk import FileDesk
 from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.imagedesk import ImageDesk, pause_directory, pause_root
+from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import ReconcileParts
 from supervisor.engine.runs import Runs
 from supervisor.engine.services import services_over
+from supervisor.engine.statsdesk import StatsDesk
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.engine.volumedesk import VolumeDesk
+from supervisor.engine.volumefill import VolumeFill
 from supervisor.external.containerdtasks import ContainerdTasks
 from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
@@ -209,7 +217,9 @@ def complete_stdio() -> None:
 
 
 def prepare_process() -> None:
-    """Undo what must not be inherited: ignored and blocked signals, a foreign working directory, a low file limit."""
+    """Undo what must not be inherited: ignored and blocked signals, a foreign working directory, a low file limit. Set
+    what holds for all threads."""
+    threads.share_heaps()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGHUP, lambda *_: None)  # a reload requested while the start is still reading everything
@@ -242,8 +252,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
     asyncio.get_running_loop().set_default_executor(threads.pool(threads.usual(), "exitd"))
     narrow_containers(settings.root)
     _warn_of_cgroups(settings.now().cgroup_driver)
-    zombie, pidfd = probe.zombie(), probe.pidfd()
-    evidence = Evidence({Source.ZOMBIE: zombie, Source.PIDFD: pidfd})
+    evidence = Evidence(probe.by_one_child())
+    zombie, pidfd = evidence.found[Source.ZOMBIE], evidence.found[Source.PIDFD]
     store = Store(
         Path(settings.root) / "exitd.db",
         room_bytes=ROOM_BYTES,
@@ -270,7 +280,9 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             on_lost=lambda: watching.keeper_lost(),
         )
         stack.callback(keeper.close)
-        place = Place(settings.root, settings.state, lambda: settings.now().limits)
+        fill = VolumeFill()
+        stack.callback(fill.close)
+        place = Place(settings.root, settings.state, lambda: settings.now().limits, fill=fill)
         watching = Watching(monitor, keeper, inotify, zombie=zombie.works, kernel=kernel)
         stack.callback(watching.close)
         pumps = Pumps(settings.state, monitor, keeper)
@@ -292,7 +304,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         )
         second_witness = KernelsCount(kernel_log, manager)
         exits = Exits(node, second_witness)
-        runs = Runs(node, exits)
+        networks = NetworkDesk(node, settings.now, settings.root, settings.state)
+        runs = Runs(node, exits, networks.attach)
         execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), ShimV2Execs(place, hub)), second_witness)
         stack.push_async_callback(node.close)
         images, layers = await asyncio.gather(
@@ -302,28 +315,35 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(desk.close)
         _warn_of_layers(layers, settings.now())
         refusal = "" if layers.works else f"{layers.detail}; {layers.cure}"
-        admission = Admission(node.containers, desk, settings.now, refusal)
+        admission = Admission(node.containers, desk, settings.now, refusal, networks)
         services = services_over(runs, manager, execs, admission, settings)
         stack.callback(services.prober.close)
+        stack.callback(services.pod_keeper.close)
         stack.callback(services.shutdown.close)
         asides = adapter.Asides()
         task_execs = TaskExecs(node, services.execs, execs, asides)
         relays = adapter.Relays(node.spawn, settings.state, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
-        node.join(tasks, runs, execs, services.pod_keeper, services.prober, desk)
+        file_desk = FileDesk(node, services.containers, desk, settings)
+        volume_desk = VolumeDesk(settings.root, node.containers)
+        node.join(
+            *(tasks, runs, execs, services.ending, services.hooks, services.pod_keeper, services.prober),
+            *(services.changing, desk, volume_desk, file_desk, services.last_words, networks),
+        )
         tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
+        await networks.load()
         await execs.load(settings.state)
         await execs.find_rest()
         desk.hold_only(
             {c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id},
             undecided={c.id for c in node.containers.values() if c.damaged and not c.spec.image_id},
         )
-        volume_desk = VolumeDesk(settings.root, node.containers)
         node.spawn(volume_desk.sweep())
+        node.spawn(file_desk.thaw_left())
         reloads = Reloads(configuration, inotify)
-        streams = StreamDesk(node, settings.state, services.execs.target, manager.orders)
+        streams = StreamDesk(node, settings.state, services.execs.target, manager.orders, services.last_words)
         observer, watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
@@ -333,11 +353,15 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(metrics.close)
         methods = methods_of(
             ContainerDoors(services.containers, services.pods, services.execs, streams),
+            ChangeDoors(services.changing),
             RecordDoors(services.containers, inotify),
             DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel, layers), metrics.text),
             PodDoors(services.pods),
             ImageDoors(desk),
             VolumeDoors(volume_desk),
+            NetworkDoors(networks),
+            StatsDoors(StatsDesk(node.containers, manager, clock, liveusage.measure)),
+            FileDoors(file_desk),
             UsageDoors(DiskUsages(node.containers, desk, settings.root)),
             StreamDoors(streams),
             WatchDoors(watches),
@@ -359,18 +383,22 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             dog.start()
         services.pod_keeper.look_at_all()
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
+        if settings.now().watch_node:
+            node.spawn(watches.watch_node())
         if where := settings.now().metrics.listen:
             node.spawn(metrics.serve(where, sockets.admit_group))
+        networks.begin()
         node.spawn(keeper.greet())
         node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state))
         foundlings = Foundlings(runs, settings.state)
         foundlings.begin(inotify)
-        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys)))
+        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys, networks.look)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         gc.enable()
         await _until_told_to_stop()
         systemd.stopping()
+        services.last_words.stop()
         desk.stop()
 
 
@@ -511,7 +539,7 @@ async def _until_told_to_stop() -> None:
 async def _probe_rest(evidence: Evidence, state: str) -> None:
     """Run the other probes in the background: tens of milliseconds of children and files must not delay the first
     call."""
-    evidence.found = await asyncio.get_running_loop().run_in_executor(None, probe.evidence, state)
+    evidence.found = await asyncio.get_running_loop().run_in_executor(None, probe.evidence, state, evidence.found)
 
 
 def _info(
@@ -546,6 +574,7 @@ def _info(
             *(() if layers.works else (("storage_refusal", f"{layers.detail}; {layers.cure}"),)),
             ("flush_seconds", f"{node.store.flush_seconds:.6f}"),
             ("waiters", str(len(node.containers.changes))),
+            ("subscribers", str(node.events.subscribers)),
         ),
         configuration=configuration.settings(),
     )

@@ -1,4 +1,4 @@
-"""docs/cli.md is what exitctl has and says."""
+"""docs/cli.md and docs/docker-to-exitctl.md are what exitctl has and says."""
 
 from supervisor.cli import refused, verbs
 from tests.supervisor.cli import clipage
@@ -8,6 +8,13 @@ PAGE = clipage.PAGE.read_text()
 
 def test_the_tables_are_those_of_today() -> None:
     assert clipage.anew(PAGE) == PAGE, "run `python -m tests.supervisor.cli.clipage`"
+
+
+def test_the_map_from_docker_is_that_of_today_and_has_every_verb() -> None:
+    page = clipage.MAP.read_text()
+    assert clipage.anew(page, clipage.map_tables) == page, "run `python -m tests.supervisor.cli.clipage`"
+    for words in (*verbs.SAME, *(words for words in verbs.REFUSED if " " not in words)):
+        assert f"| `{words}` | " in page
 
 
 def test_each_option_and_each_verb_has_a_row() -> None:
@@ -24,5 +31,5 @@ def test_a_page_of_yesterday_is_seen_and_only_its_tables_are_written_anew() -> N
 
 
 def test_the_examples_print_the_words_of_the_product() -> None:
-    assert f"Error: -p: {refused.words_of('-p')}\n" in PAGE
-    assert f"Error: stats: {verbs.REFUSED['stats']}\n" in PAGE
+    assert f"Error: --ip: {refused.words_of('--ip')}\n" in PAGE
+    assert f"Error: checkpoint: {verbs.REFUSED['checkpoint']}\n" in PAGE

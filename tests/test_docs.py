@@ -150,9 +150,9 @@ def test_a_planted_lie_is_found() -> None:
 
 
 def test_the_readme_shows_the_commands_of_a_first_hour() -> None:
-    shown = {tuple(words[:2]) for words in commands((ROOT / "README.md").read_text())}
-    for words in ("make demo", "make test", "exitctl doctor", "exitctl run", "exitctl wait", "exitctl why"):
-        assert tuple(words.split()) in shown
+    text = (ROOT / "README.md").read_text()
+    for words in ("make demo", "make test", "exitctl doctor", "$ exitctl run", "$ exitctl wait", "$ exitctl why"):
+        assert f"\n{words}" in text
 
 
 def test_help_lists_every_command_of_exitctl() -> None:

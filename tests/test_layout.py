@@ -23,7 +23,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "streams": ("model", "system", "monitor"),
     "runtime": ("model", "system", "config", "ttrpc", "monitor", "streams"),
     "images": ("model", "system", "runtime"),
-    "engine": ("model", "system", "config", "store", "monitor", "streams", "runtime", "images"),
+    "network": ("model", "system", "runtime"),
+    "engine": ("model", "system", "config", "store", "monitor", "streams", "runtime", "images", "network"),
     "containerd": ("model", "system", "store", "ttrpc", "monitor", "runtime", "engine"),
     "external": ("model", "system", "store", "monitor", "runtime", "engine"),
     "api": ("model", "system", "store", "ttrpc", "streams", "runtime", "images", "external"),
@@ -44,7 +45,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "compare": ("model", "monitor", "runtime", "api"),
     "__main__": ("model", "system", "config", "engine", "daemon"),
-    "cli": ("model", "ttrpc", "monitor", "runtime", "images", "api", "compare"),
+    "cli": ("model", "config", "ttrpc", "monitor", "runtime", "images", "network", "api", "compare"),
 }
 
 # Who alone may import what.

@@ -6,11 +6,13 @@ import re
 import shutil
 import subprocess
 
+from supervisor.config import file as configfile
 from supervisor.engine.nodeshutdown import KILL_SHARE
 from tests.systemdunits import exposure, verified
 from tests.test_packaging import ROOT, unit
 
 UNITS = ROOT / "systemd"
+WATCH = UNITS / "watch.toml"
 KINDS = (".service", ".socket", ".slice")
 
 
@@ -27,7 +29,7 @@ def test_the_daemon_writes_no_core_for_it_holds_every_containers_environment() -
 
 
 def test_daemon_and_keeper_are_started_again_however_often_they_end() -> None:
-    for name in ("exitd.service", "exitd-keeper.service"):
+    for name in ("exitd.service", "exitd-keeper.service", "exitd-watch.service"):
         assert (unit(name)["Restart"], unit(name)["StartLimitIntervalSec"]) == (["always"], ["0"])
 
 
@@ -54,6 +56,21 @@ def test_the_slice_of_the_containers_is_stopped_before_exitd_and_their_scopes_af
     assert scopes["Unit"]["Before"] == "exitd-containers.service"
     # An init that ignores SIGTERM and was not stopped by exitd does not hold the shutdown up for systemd's 90 s.
     assert seconds([scopes["Scope"]["TimeoutStopSec"]]) <= 30 * KILL_SHARE * 2
+
+
+def test_the_unit_that_only_watches_never_runs_beside_the_daemon_and_is_enabled_by_nobody() -> None:
+    watch, daemon = unit("exitd-watch.service"), unit("exitd.service")
+    assert watch["Conflicts"] == ["exitd.service exitd.socket"]
+    for key in ("StateDirectory", "RuntimeDirectory", "RuntimeDirectoryPreserve", "WatchdogSec", "LimitNOFILE"):
+        assert watch[key] == daemon[key]  # one ledger
+    for script in ("postinst", "prerm", "postrm"):
+        units = next(line for line in (ROOT / "debian" / script).read_text().splitlines() if "exitd.socket" in line)
+        assert ("exitd-watch.service" in units) is (script != "postinst"), script  # stopped and purged, not enabled
+    _, config = watch["ExecStart"][0].split(" --config ")
+    assert config == "${EXITD_WATCH_CONFIG}"
+    assert f"EXITD_WATCH_CONFIG=/opt/exitd/share/exitd/systemd/{WATCH.name}" in watch["Environment"]
+    values = configfile.parse(WATCH.read_bytes(), WATCH.name)
+    assert (values[("watch_node",)].value, values[("metrics", "listen")].value) == (True, "127.0.0.1:9476")
 
 
 def test_the_daemons_unit_says_what_it_leaves_out_and_why() -> None:
@@ -96,8 +113,9 @@ if shutil.which("systemd-analyze"):
         containerd.write_text(CONTAINERD)
         bound = exposure(tmp_path, containerd)
         scores = {file.name: exposure(tmp_path, file) for file in files if file.suffix == ".service"}
-        assert len(scores) == 3 and {name for name, score in scores.items() if score > bound} == set()
+        assert len(scores) == 4 and {name for name, score in scores.items() if score > bound} == set()
         assert scores["exitd-containers.service"] < 2.5  # systemd's own word for that: OK
+        assert scores["exitd-watch.service"] < 5.5  # it only watches; MEDIUM
 
     def test_systemd_reads_the_users_and_the_directories(tmp_path: pathlib.Path) -> None:
         (tmp_path / "etc").mkdir()
@@ -118,7 +136,7 @@ def copied(directory: pathlib.Path) -> list[pathlib.Path]:
             file = directory / path.name
             file.write_text(re.sub(r"/opt/exitd/bin/[\w-]+", "/bin/true", path.read_text()))
             files.append(file)
-    assert len(files) == 5
+    assert len(files) == 6
     return files
 
 

@@ -224,6 +224,18 @@ static int write_answer(int error, int tty, char *text, size_t size)
 	return writer_close(&w);
 }
 
+/* At which byte of each stream the client's part begins: nothing is moved between the attach and its answer. */
+static int write_attached(const struct streams *s, char *text, size_t size)
+{
+	struct writer w;
+
+	writer_open(&w, text, size, "exitd-ok", 1);
+	writer_number(&w, "out", s->source[0].bytes);
+	writer_number(&w, "err", s->source[1].bytes);
+	writer_number(&w, "in", s->in_bytes);
+	return writer_close(&w);
+}
+
 /* Does what the request asks for: 0 or -errno. */
 static int obey(struct shim *shim, struct client *client, struct request *r, const char *op)
 {
@@ -250,12 +262,15 @@ static void answer(struct shim *shim, int index, struct request *r)
 	struct client *client = &shim->streams.client[index];
 	const char *op = fields_check(r->text, r->size, "exitd-control") > 0 ? fields_get(r->text, r->size, "op") : NULL;
 	char text[512];
-	int size;
+	int size, error = 0;
 
-	if (op && !strcmp(op, "counters"))
+	if (op && !strcmp(op, "counters")) {
 		size = write_counters(&shim->streams, client, text, sizeof text);
-	else
-		size = write_answer(op ? obey(shim, client, r, op) : -ENOSYS, shim->plan.tty != 0, text, sizeof text);
+	} else {
+		error = op ? obey(shim, client, r, op) : -ENOSYS;
+		size = !error && !strcmp(op, "attach") ? write_attached(&shim->streams, text, sizeof text)
+						       : write_answer(error, shim->plan.tty != 0, text, sizeof text);
+	}
 	if (send(client->fd, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		clients_drop(shim, index);
 }

@@ -202,6 +202,7 @@ int exitd_mount(const char *source, const char *target, const char *type, unsign
 int exitd_unmount(const char *target, int flags);
 int exitd_set_subreaper(int on);
 int64_t exitd_file_system(int fd);
+int exitd_bind_network(const char *path);
 /* cffi: end */
 
 _Static_assert(IN_FD == JOIN_FD + JOIN_MAX && SLOT_COUNT == SLOTS_END - STATUS_FD, "the slots lie side by side");

@@ -42,6 +42,7 @@ class Attachment(AnswerStream):
         super().__init__(line)
         self._line = line
         first = next(self, None)
+        self.started: pb.AttachStarted = pb.AttachStarted() if first is None else first.started
         self.tty = first is not None and first.started.tty
         self.stdin = first is not None and first.started.stdin
 

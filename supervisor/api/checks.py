@@ -3,7 +3,7 @@
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.values import bad, clean, timestamp
 from supervisor.model.errors import BadRequest
-from supervisor.model.health import Health, ProbeResult
+from supervisor.model.health import Health, ProbeAnswer, ProbeResult
 from supervisor.model.values import (
     MAX_NS,
     MIN_NS,
@@ -15,6 +15,8 @@ from supervisor.model.values import (
     Signaled,
     Unknown,
 )
+
+ON_FAILURE = {each.value: each for each in OnUnhealthy if each is not OnUnhealthy.END}
 
 
 def check_of(message: pb.HealthSpec, *, auto_remove: bool) -> HealthSpec:
@@ -39,9 +41,9 @@ def check_of(message: pb.HealthSpec, *, auto_remove: bool) -> HealthSpec:
 
 def _on_failure(word: str, auto_remove: bool) -> OnUnhealthy:
     try:
-        action = OnUnhealthy(word or "none")
-    except ValueError as error:
-        raise bad("health.on_failure", word, " or ".join(OnUnhealthy)) from error
+        action = ON_FAILURE[word or "none"]
+    except KeyError as error:
+        raise bad("health.on_failure", word, " or ".join(ON_FAILURE)) from error
     if action is OnUnhealthy.RESTART and auto_remove:
         raise BadRequest("health.on_failure restart and automatic removal exclude each other; drop one of them")
     return action
@@ -67,10 +69,10 @@ def health_message(status: HealthStatus | None, seen: Health | None) -> pb.Healt
         return None
     if seen is None:
         return pb.Health(status=status.value)
-    return pb.Health(status=status.value, failing_streak=seen.failing_streak, log=map(_result, seen.log))
+    return pb.Health(status=status.value, failing_streak=seen.failing_streak, log=map(result_message, seen.log))
 
 
-def _result(result: ProbeResult) -> pb.HealthResult:
+def result_message(result: ProbeResult) -> pb.HealthResult:
     message = pb.HealthResult(
         start=timestamp(result.start_ns),
         end=timestamp(result.end_ns),
@@ -84,4 +86,6 @@ def _result(result: ProbeResult) -> pb.HealthResult:
             message.MergeFrom(pb.HealthResult(kind="signaled", signal=number))
         case Unknown(cause, _):
             message.MergeFrom(pb.HealthResult(kind="unknown", cause=clean(cause)))
+        case ProbeAnswer(good):
+            message.kind = "passed" if good else "failed"
     return message

@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import Answer, AnswerSource, AnswerStream, Waiting
 from supervisor.api.attachment import Attachment, Line
+from supervisor.api.copying import CopyLine, copied
 from supervisor.api.failures import REASONS as REASONS  # whoever has a client gets its errors here, too
 from supervisor.api.failures import Unreachable as Unreachable
 from supervisor.model import errors
@@ -56,6 +57,9 @@ class Transport(Protocol):
     def attach(self, start: pb.AttachStart) -> Line:
         """Begin an Attach."""
 
+    def copy_to(self, start: pb.CopyToStart) -> CopyLine:
+        """Begin a CopyTo."""
+
     def close(self) -> None: ...
 
 
@@ -82,9 +86,11 @@ def answers(path: str) -> bool:
 class Client:
     """The way to the daemon. Use it as a context manager; every method raises ExitdError."""
 
-    def __init__(self, path: str, ttrpc: str | None = None) -> None:
-        """Call over gRPC on `path`, or over ttrpc where that socket is given: then grpc is not even imported."""
+    def __init__(self, path: str, ttrpc: str | None = None, *, most_seconds: float | None = None) -> None:
+        """Call over gRPC on `path`, or over ttrpc where that socket is given: then grpc is not even imported.
+        `most_seconds`: a limit of each unary call but Wait that comes before its own."""
         self.path = path
+        self._most_seconds = most_seconds
         self._transport = _grpc(path) if ttrpc is None else _ttrpc(path, ttrpc)
 
     def __enter__(self) -> Self:
@@ -101,16 +107,19 @@ class Client:
         reply: pb.CreateContainerReply = self._call("CreateContainer", request, WORK_SECONDS)
         return reply.container
 
-    def start(self, container_id: str) -> pb.Container:
-        reply: pb.StartReply = self._call("Start", pb.StartRequest(id=container_id), WORK_SECONDS)
+    def start(self, container_id: str, *, prepare: bool = False) -> pb.Container:
+        """Start it. `prepare`: only make the next run of one that has ended."""
+        request = pb.StartRequest(id=container_id, prepare=prepare)
+        reply: pb.StartReply = self._call("Start", request, WORK_SECONDS)
         return reply.container
 
-    def stop(self, container_id: str, grace_seconds: int | None) -> None:
-        request = pb.StopRequest(id=container_id, timeout_seconds=grace_seconds)
+    def stop(self, container_id: str, grace_seconds: int | None, signal: str = "") -> None:
+        """`signal`: instead of its own stop signal; so in `restart`."""
+        request = pb.StopRequest(id=container_id, timeout_seconds=grace_seconds, signal=signal)
         self._call("Stop", request, self._grace(container_id, grace_seconds) + KILL_SECONDS)
 
-    def restart(self, container_id: str, grace_seconds: int | None) -> None:
-        request = pb.RestartRequest(id=container_id, timeout_seconds=grace_seconds)
+    def restart(self, container_id: str, grace_seconds: int | None, signal: str = "") -> None:
+        request = pb.RestartRequest(id=container_id, timeout_seconds=grace_seconds, signal=signal)
         self._call("Restart", request, self._grace(container_id, grace_seconds) + KILL_SECONDS + WORK_SECONDS)
 
     def kill(self, container_id: str, signal: str, *, everyone: bool = False, exec_id: str = "") -> None:
@@ -122,14 +131,21 @@ class Client:
         reply: pb.ExecReply = self._call("Exec", pb.ExecRequest(id=container_id, spec=spec), WORK_SECONDS)
         return reply.exec
 
+    def rename(self, container_id: str, name: str) -> None:
+        self._call("Rename", pb.RenameRequest(id=container_id, name=name), CALL_SECONDS)
+
+    def update(self, request: pb.UpdateRequest) -> None:
+        """Change limits and policy; what the request leaves open stays."""
+        self._call("Update", request, WORK_SECONDS)
+
     def pause(self, container_id: str) -> None:
         self._call("Pause", pb.PauseRequest(id=container_id), WORK_SECONDS)
 
     def resume(self, container_id: str) -> None:
         self._call("Resume", pb.ResumeRequest(id=container_id), WORK_SECONDS)
 
-    def remove(self, container_id: str, *, force: bool) -> None:
-        self._call("Remove", pb.RemoveRequest(id=container_id, force=force), WORK_SECONDS)
+    def remove(self, container_id: str, *, force: bool, volumes: bool = False) -> None:
+        self._call("Remove", pb.RemoveRequest(id=container_id, force=force, volumes=volumes), WORK_SECONDS)
 
     def list(self, *, all_of_them: bool, filters: tuple[str, ...] = ()) -> tuple[pb.Container, ...]:
         reply: pb.ListReply = self._call("List", pb.ListRequest(all=all_of_them, filters=filters), CALL_SECONDS)
@@ -187,10 +203,52 @@ class Client:
         reply: pb.RemoveImageReply = self._call("RemoveImage", pb.RemoveImageRequest(word=word), WORK_SECONDS)
         return reply
 
+    def inspect_image(self, word: str) -> pb.InspectImageReply:
+        reply: pb.InspectImageReply = self._call("InspectImage", pb.InspectImageRequest(word=word), CALL_SECONDS)
+        return reply
+
+    def tag_image(self, word: str, name: str) -> pb.Image:
+        reply: pb.TagImageReply = self._call("TagImage", pb.TagImageRequest(word=word, name=name), WORK_SECONDS)
+        return reply.image
+
+    def untag_image(self, word: str, names: Iterable[str] = ()) -> tuple[str, ...]:
+        request = pb.UntagImageRequest(word=word, names=names)
+        reply: pb.UntagImageReply = self._call("UntagImage", request, WORK_SECONDS)
+        return tuple(reply.names)
+
+    def save_images(self, words: Iterable[str]) -> Iterator[bytes]:
+        """Yield the parts of one archive."""
+        return (reply.data for reply in self._stream("SaveImages", pb.SaveImagesRequest(words=words), None))
+
+    def prune_images(self, ids: Iterable[str], *, all_of_them: bool) -> pb.PruneImagesReply:
+        request = pb.PruneImagesRequest(ids=ids, all=all_of_them)
+        reply: pb.PruneImagesReply = self._call("PruneImages", request, WORK_SECONDS)
+        return reply
+
+    def commit(self, request: pb.CommitRequest) -> pb.Image:
+        reply: pb.CommitReply = self._call("Commit", request, IMAGE_SECONDS)
+        return reply.image
+
     def pids(self, container: str) -> tuple[int, ...]:
         """Return the pids of all its processes; none when it does not run."""
         reply: pb.PidsReply = self._call("Pids", pb.PidsRequest(id=container), CALL_SECONDS)
         return tuple(reply.pids)
+
+    def stats(self, ids: Iterable[str] = ()) -> tuple[pb.ContainerStats, ...]:
+        """Return what these containers use, all that run for none."""
+        reply: pb.StatsReply = self._call("Stats", pb.StatsRequest(ids=ids), CALL_SECONDS)
+        return tuple(reply.containers)
+
+    def run_healthcheck(self, container_id: str) -> pb.RunHealthcheckReply:
+        """Run its health check now, within the limit of the check."""
+        limit_ns = self.inspect(container_id).spec.health.timeout_ns
+        request = pb.RunHealthcheckRequest(id=container_id)
+        reply: pb.RunHealthcheckReply = self._call("RunHealthcheck", request, limit_ns / 1e9 + WORK_SECONDS)
+        return reply
+
+    def networks(self) -> tuple[pb.Network, ...]:
+        reply: pb.ListNetworksReply = self._call("ListNetworks", pb.ListNetworksRequest(), CALL_SECONDS)
+        return tuple(reply.networks)
 
     def create_volume(self, name: str) -> pb.Volume:
         reply: pb.CreateVolumeReply = self._call("CreateVolume", pb.CreateVolumeRequest(name=name), CALL_SECONDS)
@@ -231,7 +289,7 @@ class Client:
     def exits(self, request: pb.ExitsRequest) -> Iterator[pb.Exit]:
         return (reply.exit for reply in self._stream("Exits", request, WORK_SECONDS))
 
-    def events(self, request: pb.EventsRequest) -> Iterator[pb.EventsReply]:
+    def events(self, request: pb.EventsRequest) -> AnswerStream:
         """Yield events, for ever unless the request says otherwise."""
         return self._stream("Events", request, None)
 
@@ -262,12 +320,14 @@ class Client:
         stdout: bool = True,
         stderr: bool = True,
         lossless: bool = True,
+        counted: bool = False,
         size: tuple[int, int] | None = None,
     ) -> Attachment:
         """Attach to the streams; attached when this returns. A created container can be attached to before its start.
         Raises WrongState once it has ended.
 
-        `lossless` False: output that is not read in time is dropped and counted. `size`: rows and columns, for a
+        `lossless` False: output that is not read in time is dropped and counted. `counted`: replies that say how much
+        input was taken come in between. `size`: rows and columns, for a
         terminal.
         """
         start = pb.AttachStart(
@@ -277,9 +337,37 @@ class Client:
             stdout=stdout,
             stderr=stderr,
             lossless=lossless,
+            counted=counted,
             size=pb.Winsize(rows=size[0], cols=size[1]) if size else None,
         )
         return Attachment(self._transport.attach(start))
+
+    def stat_path(self, container_id: str, path: str, *, follow: bool = False) -> pb.PathStat:
+        """Raises NoSuchPath."""
+        request = pb.StatPathRequest(id=container_id, path=path, follow=follow)
+        reply: pb.StatPathReply = self._call("StatPath", request, WORK_SECONDS)
+        return reply.stat
+
+    def copy_from(self, container_id: str, path: str, *, follow: bool = False, name: str = "") -> Iterator[bytes]:
+        """Yield the parts of a tar."""
+        request = pb.CopyFromRequest(id=container_id, path=path, follow=follow, name=name)
+        return (reply.data for reply in self._stream("CopyFrom", request, None))
+
+    def export(self, container_id: str) -> Iterator[bytes]:
+        """Yield the parts of a tar of the root file system."""
+        return (reply.data for reply in self._stream("Export", pb.ExportRequest(id=container_id), None))
+
+    def changes(self, container_id: str) -> Iterator[pb.Change]:
+        """Yield what the container has added, changed and deleted."""
+        replies = self._stream("Changes", pb.ChangesRequest(id=container_id), None)
+        return (change for reply in replies for change in reply.changes)
+
+    def copy_to(
+        self, container_id: str, directory: str, parts: Iterable[bytes], *, keep_owner: bool = False
+    ) -> pb.CopyDone:
+        """Put a tar into a directory of the container."""
+        start = pb.CopyToStart(id=container_id, directory=directory, keep_owner=keep_owner)
+        return copied(self._transport.copy_to(start), parts)
 
     def resize(self, container_id: str, rows: int, cols: int, *, exec_id: str = "") -> None:
         """Set the size of the terminal. Raises WrongState when there is none."""
@@ -302,7 +390,8 @@ class Client:
         return seconds if seconds is not None else _grace_of(self.inspect(container_id).spec, None)
 
     def _call(self, method: str, request: object, seconds: float) -> Any:
-        return self._transport.call(method, request, seconds)
+        limit = seconds if self._most_seconds is None else min(seconds, self._most_seconds)
+        return self._transport.call(method, request, limit)
 
     def _stream(self, method: str, request: object, seconds: float | None) -> AnswerStream:
         return AnswerStream(self._transport.stream(method, request, seconds))

@@ -2,22 +2,29 @@
 gRPC. Each method is `name(request, by)`; one with a stream of requests gets all of them."""
 
 import platform
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, cast
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import execrequests, replies, requests
+from supervisor.api import changes, execrequests, replies, requests
 from supervisor.api.calls import Methods
+from supervisor.api.checks import result_message
+from supervisor.api.files import archive
 from supervisor.api.mounts import volume_of
+from supervisor.api.networks import network_message
 from supervisor.api.streams import Streams
 from supervisor.api.table import EXITD
 from supervisor.api.values import clean
-from supervisor.images.facts import Image, RemovedImage
+from supervisor.images.facts import Image, PrunedImages, RemovedImage
+from supervisor.model.errors import BadRequest
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.values import By, Container, Exit, Spec
-from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, View
+from supervisor.model.health import ProbeResult
+from supervisor.model.limits import Change
+from supervisor.model.networks import NetworkView
+from supervisor.model.values import By, Container, Exit, HealthStatus, Spec
+from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, UsageView, View
 from supervisor.model.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logs
@@ -32,13 +39,17 @@ class NodeCalls(Protocol):
     """What the API asks of the owner of all state. Every method raises named ExitdErrors only."""
 
     async def create(self, spec: Spec, by: By) -> Container: ...
-    async def start(self, id: str, by: By) -> Container: ...
-    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container: ...
+    async def start(self, id: str, by: By, prepare: bool = False) -> Container:
+        """Start it. `prepare`: only make the next run of one that has ended."""
+
+    async def stop(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
+        """Stop it. `signal`: instead of its own stop signal; so in `restart`."""
+
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None: ...
-    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container: ...
+    async def restart(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container: ...
     async def pause(self, id: str, by: By) -> None: ...
     async def resume(self, id: str, by: By) -> None: ...
-    async def remove(self, id: str, force: bool, by: By) -> None: ...
+    async def remove(self, id: str, force: bool, by: By, *, volumes: bool = False) -> None: ...
     async def remove_named(self, name: str, namespace: str, by: By) -> None:
         """Remove exitd's own container of this name, running or not. It is no error if there is none."""
 
@@ -47,6 +58,9 @@ class NodeCalls(Protocol):
 
     async def inspect(self, id: str) -> View: ...
     async def pids(self, id: str) -> tuple[int, ...]: ...
+    async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
+        """Run its health check now. Return the result, and the container's status with it."""
+
     async def wait(self, id: str, condition: str, run: int) -> Exit | None:
         """Wait for an exit. `run` 0: the current run. Return None for a container removed without ever having run."""
 
@@ -63,8 +77,15 @@ class NodeCalls(Protocol):
     def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
         """Yield the ledger. An async generator function, as `subscribe`. An empty `id`: all containers."""
 
-    async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
-        """Return all of the log, and what to await until the output of a run (0: the current one) is complete."""
+    async def log_source(self, id: str) -> logs.LogSource:
+        """Return where its log is."""
+
+
+class ChangeCalls(Protocol):
+    """As NodeCalls, for changes of containers."""
+
+    async def rename(self, id: str, name: str, by: By) -> None: ...
+    async def update(self, id: str, change: Change, by: By) -> None: ...
 
 
 class Pods(Protocol):
@@ -102,6 +123,14 @@ class ImageCalls(Protocol):
         """Return the images, each with the ids of the containers that stand on it."""
 
     async def remove_image(self, word: str) -> RemovedImage: ...
+    async def inspect_image(self, word: str) -> tuple[Image, tuple[str, ...], bytes]:
+        """Return the image, the ids of the containers that stand on it, and its configuration."""
+
+    async def tag_image(self, word: str, name: str) -> Image: ...
+    async def untag_image(self, word: str, names: tuple[str, ...]) -> tuple[str, ...]: ...
+    async def prune_images(self, ids: tuple[str, ...], all: bool) -> PrunedImages: ...
+    def save_images(self, words: tuple[str, ...]) -> AsyncIterator[bytes]:
+        """Yield an archive. An async generator function, as `subscribe`."""
 
 
 class VolumeCalls(Protocol):
@@ -119,6 +148,13 @@ class UsageCalls(Protocol):
 
     async def disk_usage(self, ids: tuple[str, ...], images: bool) -> DiskUsage:
         """Return the usage of these containers, all for none, and of images if requested."""
+
+
+class StatsCalls(Protocol):
+    """As NodeCalls, for what is used at this moment."""
+
+    async def stats(self, ids: tuple[str, ...]) -> tuple[UsageView, ...]:
+        """Return what these containers use, all that run for none."""
 
 
 class ShutdownCalls(Protocol):
@@ -144,11 +180,12 @@ class ContainerDoors:
         return pb.CreateContainerReply(container=replies.container_message(View(container)))
 
     async def Start(self, request: pb.StartRequest, by: By) -> pb.StartReply:
-        container = await self._node.start(requests.id_of(request.id), by)
+        container = await self._node.start(requests.id_of(request.id), by, request.prepare)
         return pb.StartReply(container=replies.container_message(View(container)))
 
     async def Stop(self, request: pb.StopRequest, by: By) -> pb.StopReply:
-        container = await self._node.stop(requests.id_of(request.id), requests.timeout_of(request), by)
+        id, signal = requests.id_of(request.id), requests.stop_signal_of(request)
+        container = await self._node.stop(id, requests.timeout_of(request), by, signal)
         return pb.StopReply(container=replies.container_message(View(container)))
 
     async def Kill(self, request: pb.KillRequest, by: By) -> pb.KillReply:
@@ -161,7 +198,8 @@ class ContainerDoors:
         return pb.KillReply()
 
     async def Restart(self, request: pb.RestartRequest, by: By) -> pb.RestartReply:
-        container = await self._node.restart(requests.id_of(request.id), requests.timeout_of(request), by)
+        id, signal = requests.id_of(request.id), requests.stop_signal_of(request)
+        container = await self._node.restart(id, requests.timeout_of(request), by, signal)
         return pb.RestartReply(container=replies.container_message(View(container)))
 
     async def Pause(self, request: pb.PauseRequest, by: By) -> pb.PauseReply:
@@ -173,7 +211,7 @@ class ContainerDoors:
         return pb.ResumeReply()
 
     async def Remove(self, request: pb.RemoveRequest, by: By) -> pb.RemoveReply:
-        await self._node.remove(requests.id_of(request.id), request.force, by)
+        await self._node.remove(requests.id_of(request.id), request.force, by, volumes=request.volumes)
         return pb.RemoveReply()
 
     async def List(self, request: pb.ListRequest, by: By) -> pb.ListReply:
@@ -187,6 +225,10 @@ class ContainerDoors:
 
     async def Pids(self, request: pb.PidsRequest, by: By) -> pb.PidsReply:
         return pb.PidsReply(pids=await self._node.pids(requests.id_of(request.id)))
+
+    async def RunHealthcheck(self, request: pb.RunHealthcheckRequest, by: By) -> pb.RunHealthcheckReply:
+        result, status = await self._node.run_check(requests.id_of(request.id))
+        return pb.RunHealthcheckReply(result=result_message(result), status=status)
 
     async def Wait(self, request: pb.WaitRequest, by: By) -> pb.WaitReply:
         condition, run = requests.condition_of(request.condition), requests.number_of(request.run, "run")
@@ -204,6 +246,22 @@ class ContainerDoors:
     async def Exec(self, request: pb.ExecRequest, by: By) -> pb.ExecReply:
         made = await self._execs.exec(requests.id_of(request.id), execrequests.spec_of(request.spec), by)
         return pb.ExecReply(exec=replies.exec_message(made))
+
+
+class ChangeDoors:
+    """Answers the calls that change what a container is called, and what it may use."""
+
+    def __init__(self, changing: ChangeCalls) -> None:
+        self._changing = changing
+
+    async def Rename(self, request: pb.RenameRequest, by: By) -> pb.RenameReply:
+        await self._changing.rename(requests.id_of(request.id), requests.new_name_of(request.name), by)
+        return pb.RenameReply()
+
+    async def Update(self, request: pb.UpdateRequest, by: By) -> pb.UpdateReply:
+        requests.refuse_nul(request)
+        await self._changing.update(requests.id_of(request.id), changes.change_of(request), by)
+        return pb.UpdateReply()
 
 
 class RecordDoors:
@@ -236,17 +294,27 @@ class RecordDoors:
 
     async def Logs(self, request: pb.LogsRequest, by: By) -> AsyncGenerator[pb.LogsReply, None]:
         check_room()
-        source, done = await self._node.log_source(requests.id_of(request.id))
-        run = requests.number_of(request.run, "run")
-        wanted = requests.log_wanted(request, source)
-        if request.follow:
-            portions = self._logs.follow(wanted, logs.by_then(done(run), wanted.until_ns), self._changes)
-        else:
-            portions = self._logs.read(wanted)
-        async with aclosing(portions):
-            async for items in portions:
-                for reply in replies.log_messages(items, LOG_REPLY_BYTES):
+        source = await self._node.log_source(requests.id_of(request.id))
+        run = requests.number_of(request.run, "run") or requests.number_of(request.after.run, "after.run") or source.run
+        wanted = requests.log_wanted(request, source.whole)
+        if not request.follow:
+            async with aclosing(self._logs.read(wanted)) as portions:
+                async for items in portions:
+                    for reply in _log_replies(items, run):
+                        yield reply
+            return
+        complete = logs.by_then(source.complete(run), wanted.until_ns)
+        async with source.listening(), aclosing(self._logs.follow(wanted, complete, self._changes)) as followed:
+            async for portion in followed:
+                for reply in _log_replies(portion, run):
                     yield reply
+
+
+def _log_replies(portion: logs.Portion, run: int) -> Iterator[pb.LogsReply]:
+    if isinstance(portion, logs.LogPosition):
+        yield replies.position_message(portion, run)
+    else:
+        yield from replies.log_messages(portion, LOG_REPLY_BYTES)
 
 
 class DaemonDoors:
@@ -324,6 +392,52 @@ class ImageDoors:
         removed = await self._images.remove_image(request.word)
         return pb.RemoveImageReply(names=removed.names, ids=removed.ids)
 
+    async def InspectImage(self, request: pb.InspectImageRequest, by: By) -> pb.InspectImageReply:
+        requests.refuse_nul(request)
+        image, users, config = await self._images.inspect_image(request.word)
+        layers = [pb.ImageLayer(diff_id=layer.diff_id, size_bytes=layer.size_bytes) for layer in image.layers]
+        return pb.InspectImageReply(image=replies.image_message(image, users), config=config, layers=layers)
+
+    async def TagImage(self, request: pb.TagImageRequest, by: By) -> pb.TagImageReply:
+        requests.refuse_nul(request)
+        return pb.TagImageReply(image=replies.image_message(await self._images.tag_image(request.word, request.name)))
+
+    async def UntagImage(self, request: pb.UntagImageRequest, by: By) -> pb.UntagImageReply:
+        requests.refuse_nul(request)
+        return pb.UntagImageReply(names=await self._images.untag_image(request.word, tuple(request.names)))
+
+    async def SaveImages(self, request: pb.SaveImagesRequest, by: By) -> AsyncGenerator[pb.ArchiveReply, None]:
+        check_room()
+        requests.refuse_nul(request)
+        if not request.words:
+            raise BadRequest("words: which images?", field="words")
+        async with aclosing(archive(self._images.save_images(tuple(request.words)))) as parts:
+            async for part in parts:
+                yield part
+
+    async def PruneImages(self, request: pb.PruneImagesRequest, by: By) -> pb.PruneImagesReply:
+        requests.refuse_nul(request)
+        found = await self._images.prune_images(tuple(request.ids), request.all)
+        removed = found.removed
+        return pb.PruneImagesReply(names=removed.names, ids=removed.ids, reclaimed_bytes=found.reclaimed_bytes)
+
+
+class NetworkCalls(Protocol):
+    """As NodeCalls, for networks."""
+
+    async def list_networks(self) -> tuple[NetworkView, ...]: ...
+
+
+class NetworkDoors:
+    """Answers the calls about networks."""
+
+    def __init__(self, networks: NetworkCalls) -> None:
+        self._networks = networks
+
+    async def ListNetworks(self, request: pb.ListNetworksRequest, by: By) -> pb.ListNetworksReply:
+        found = await self._networks.list_networks()
+        return pb.ListNetworksReply(networks=[network_message(each) for each in found])
+
 
 class VolumeDoors:
     """Answers the calls about named volumes."""
@@ -352,6 +466,17 @@ class UsageDoors:
 
     async def DiskUsage(self, request: pb.DiskUsageRequest, by: By) -> pb.DiskUsageReply:
         return replies.usage_message(await self._usage.disk_usage(tuple(request.ids), request.images))
+
+
+class StatsDoors:
+    """Answers the call about what containers use now."""
+
+    def __init__(self, stats: StatsCalls) -> None:
+        self._stats = stats
+
+    async def Stats(self, request: pb.StatsRequest, by: By) -> pb.StatsReply:
+        ids = tuple(map(requests.id_of, request.ids))
+        return pb.StatsReply(containers=map(replies.stats_message, await self._stats.stats(ids)))
 
 
 class ShutdownDoors:

@@ -21,6 +21,7 @@ REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 _AGAIN_SECONDS = 0.1  # after gRPC's end; doubled after each try that fails
 _AGAIN_MOST_SECONDS = 5.0
 _LOOK_SECONDS = 0.5  # a wait for gRPC's end raises what has stopped it only when the wait itself has ended
+_SERVING = "_server_main_loop"  # the task of grpc.aio's server in this process's loop; ends when the server does
 _FOR_GRPC = 24  # descriptors that it is to find; it took 8 until it served
 LAST_WORDS_SECONDS = 0.5  # for answers on their way out
 # The defaults refuse what is above 1,000 calls in one burst: the client sees CANCELLED.
@@ -47,6 +48,7 @@ class GrpcServer:
         self._callers = callers
         self._health = state
         self._server: grpc.aio.Server | None = None
+        self._serving: asyncio.Task[object] | None = None  # gRPC's own; None where its version has no such task
         self._unfinished = Unfinished()
         self._keeping: asyncio.Task[None] | None = None
 
@@ -73,6 +75,7 @@ class GrpcServer:
         """
         while True:
             try:
+                await self._stands()
                 while await server.wait_for_termination(_LOOK_SECONDS):
                     if self._unfinished.is_choked():
                         log.error("gRPC begins anew: a client does not read the refusals of its unfinished requests")
@@ -81,6 +84,17 @@ class GrpcServer:
                 log.error("gRPC has ended and begins anew; clients have to call again", why=repr(error))
             await asyncio.shield(_end(server, self._path, 0))  # a stop that is cancelled cannot be repeated
             self._server = server = await self._again()
+
+    async def _stands(self) -> None:
+        """Return when there is something to look at: gRPC's task has ended, or refusals cannot be written. An idle
+        daemon does not wake up for it."""
+        if self._serving is None:
+            return
+        choked = asyncio.create_task(self._unfinished.choked.wait())
+        try:
+            await asyncio.wait((self._serving, choked), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            choked.cancel()
 
     async def _again(self) -> grpc.aio.Server:
         """Return a new server, tried for until one serves; each kind of failure is logged once."""
@@ -109,12 +123,13 @@ class GrpcServer:
         serving.add(server, self._health, health.SERVICE, unfinished=unfinished)
         names = (table.EXITD.full_name, health.SERVICE.full_name, REFLECTION.full_name)
         serving.add(server, reflection.aio.ReflectionServicer(names), REFLECTION, unfinished=unfinished)
-        starting = None
+        starting, before = None, asyncio.all_tasks()
         try:
             with sockets.nobody_else():
                 server.add_insecure_port(f"unix:{quote(self._path)}")
             starting = asyncio.create_task(server.start())
             await asyncio.shield(starting)  # a start that is cancelled fails in grpc.aio
+            self._serving = next(filter(_is_serving, asyncio.all_tasks() - before), None)
             sockets.admit_group(self._path)
         except (RuntimeError, OSError, asyncio.CancelledError) as error:
             if starting is not None:
@@ -124,6 +139,10 @@ class GrpcServer:
                 raise
             raise CannotStart(f"cannot listen on {self._path}: {error}") from error
         return server
+
+
+def _is_serving(task: asyncio.Task[object]) -> bool:
+    return getattr(task.get_coro(), "__name__", "") == _SERVING
 
 
 async def _discard(server: grpc.aio.Server, path: str) -> None:

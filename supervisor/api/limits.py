@@ -31,9 +31,9 @@ def limits_of(message: pb.LimitsSpec, memory_bytes: int, *, of_bundle: bool) -> 
     return ContainerLimits(
         memory_reservation_bytes=_reservation(message.memory_reservation_bytes, memory_bytes),
         memory_swap_bytes=_swap(message, memory_bytes),
-        cpu_shares=_shares(message.cpu_shares),
-        cpuset_cpus=matching("limits.cpuset_cpus", message.cpuset_cpus, _LIST, "a list such as 0-3,7"),
-        cpuset_mems=matching("limits.cpuset_mems", message.cpuset_mems, _LIST, "a list such as 0-1"),
+        cpu_shares=shares_of(message.cpu_shares),
+        cpuset_cpus=cpus_of("limits.cpuset_cpus", message.cpuset_cpus),
+        cpuset_mems=cpus_of("limits.cpuset_mems", message.cpuset_mems),
         oom_score_adj=_adjustment(message),
         shm_bytes=bytes_of("limits.shm_bytes", message.shm_bytes),
     )
@@ -82,6 +82,11 @@ def sysctls_of(pairs: Mapping[str, str], *, network: str, ipc: str = "own") -> t
     return tuple(sorted(pairs.items()))
 
 
+def cpus_of(field: str, text: str) -> str:
+    """Return a list of processors or memory nodes, which may be empty. Raises BadRequest."""
+    return matching(field, text, _LIST, "a list such as 0-3,7")
+
+
 def bytes_of(field: str, size_bytes: int) -> int:
     """Return a size that the kernel can take. Raises BadRequest."""
     if size_bytes > MOST_BYTES:
@@ -108,7 +113,8 @@ def _swap(message: pb.LimitsSpec, memory_bytes: int) -> int | None:
     return both
 
 
-def _shares(shares: int) -> int:
+def shares_of(shares: int) -> int:
+    """Return a weight that the kernel can take, or 0. Raises BadRequest."""
     if shares and not LEAST_SHARES <= shares <= MOST_SHARES:
         raise bad("limits.cpu_shares", str(shares), f"{LEAST_SHARES} to {MOST_SHARES}, or 0 for the kernel's default")
     return shares

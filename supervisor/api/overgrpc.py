@@ -58,8 +58,14 @@ class GrpcTransport:
         return GrpcFuture(future, self._fail)
 
     def attach(self, start: pb.AttachStart) -> "GrpcLine":
-        requests = _Requests(pb.AttachRequest(start=start))
-        return GrpcLine(self._stub.Attach(requests, metadata=self._metadata), self._fail, requests)
+        return self._line("Attach", pb.AttachRequest(start=start))
+
+    def copy_to(self, start: pb.CopyToStart) -> "GrpcLine":
+        return self._line("CopyTo", pb.CopyToRequest(start=start))
+
+    def _line(self, method: str, first: Any) -> "GrpcLine":
+        requests = _Requests(first)
+        return GrpcLine(self._call(method)(requests, metadata=self._metadata), self._fail, requests)
 
     def _call(self, method: str) -> Callable[..., Any]:
         call: Callable[..., Any] = getattr(self._stub, method)
@@ -118,16 +124,16 @@ class GrpcLine(GrpcReplies):
             requests.close()
 
 
-class _Requests(Iterator[pb.AttachRequest]):
+class _Requests(Iterator[Any]):
     """A short queue between who asks and gRPC's own thread, which takes the next one when the last has gone."""
 
-    def __init__(self, first: pb.AttachRequest) -> None:
+    def __init__(self, first: Any) -> None:
         self._queue = deque([first])
         self._changed = threading.Condition()
         self._ended = False  # after what is queued
         self._closed = False  # at once
 
-    def put(self, request: pb.AttachRequest) -> bool:
+    def put(self, request: Any) -> bool:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._ended or len(self._queue) < QUEUED)
             if self._closed or self._ended:
@@ -136,7 +142,7 @@ class _Requests(Iterator[pb.AttachRequest]):
             self._changed.notify_all()
             return True
 
-    def put_last(self, request: pb.AttachRequest, seconds: float) -> None:
+    def put_last(self, request: Any, seconds: float) -> None:
         """Send the last request, and wait at most `seconds` for the end of the call."""
         with self._changed:
             self._queue.append(request)
@@ -155,7 +161,7 @@ class _Requests(Iterator[pb.AttachRequest]):
             self._closed = True
             self._changed.notify_all()
 
-    def __next__(self) -> pb.AttachRequest:
+    def __next__(self) -> Any:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._ended or self._queue)
             if self._closed or not self._queue:

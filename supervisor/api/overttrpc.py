@@ -59,6 +59,11 @@ class TtrpcTransport:
         line.put(pb.AttachRequest(start=start))
         return line
 
+    def copy_to(self, start: pb.CopyToStart) -> "TtrpcLine":
+        line = TtrpcLine(self._begin("CopyTo", CallKind.BIDI, None, None), self._fail)
+        line.put(pb.CopyToRequest(start=start))
+        return line
+
     def _called(self, method: str, request: Any, seconds: float) -> Any:
         """A connection on which something went wrong is not used again."""
         client = self._take()
@@ -149,10 +154,10 @@ class TtrpcFuture:
 class TtrpcLine(TtrpcReplies):
     """A call both ways."""
 
-    def put(self, request: pb.AttachRequest) -> bool:
+    def put(self, request: Any) -> bool:
         return self._call.send(request)
 
-    def put_last(self, request: pb.AttachRequest, seconds: float) -> None:
+    def put_last(self, request: Any, seconds: float) -> None:
         self._call.send_last(request, seconds)
 
     def end(self) -> None:

@@ -9,8 +9,11 @@ from supervisor.api.checks import check_message, health_message
 from supervisor.api.limits import devices_message, limits_message
 from supervisor.api.logspecs import log_message
 from supervisor.api.mounts import mount_message
+from supervisor.api.networks import attachment_message, expose_message, ports_message
+from supervisor.api.probes import hooks_message, probes_message, states_message
 from supervisor.api.resolver import resolver_message
 from supervisor.api.rights import rights_message
+from supervisor.api.secrets import secrets_message
 from supervisor.api.security import security_message
 from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
@@ -34,13 +37,15 @@ from supervisor.model.values import (
     Spec,
     Unknown,
 )
-from supervisor.model.views import DiskUsage, Info, Occupied, PodView, View
+from supervisor.model.views import DiskUsage, Info, LiveUsage, Occupied, PodView, UsageView, View
 from supervisor.model.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logline
+from supervisor.streams.logs import LogPosition
 
 log = structlog.get_logger(__name__)
 
+MOST_COUNT = 2**64 - 1  # that a field can hold
 POD_STATES = {PodState.READY: "SANDBOX_READY", PodState.NOT_READY: "SANDBOX_NOTREADY"}
 
 
@@ -62,6 +67,8 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         stop_signal=parsing.name_of(spec.stop_signal),
         stop_timeout_seconds=spec.stop_timeout_seconds,
         network=spec.network,
+        ports=ports_message(spec.ports),
+        expose=expose_message(spec.expose, publish_all=spec.publish_all),
         labels=dict(spec.labels),
         hostname=spec.hostname,
         read_only=spec.read_only,
@@ -88,12 +95,21 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         ipc=spec.ipc,
         init=spec.init,
         storage="" if spec.bundle else str(spec.storage),
+        probes=probes_message(spec.probes),
+        hooks=hooks_message(spec.hooks),
+        secrets=secrets_message(spec.secrets),
     )
 
 
 def volume_message(volume: Volume, users: Iterable[str] = ()) -> pb.Volume:
     """Return the message of a volume; `users`: the ids of the containers that mount it."""
-    return pb.Volume(name=volume.name, created_at=timestamp(volume.made_ns), path=volume.path, containers=users)
+    return pb.Volume(
+        name=volume.name,
+        created_at=timestamp(volume.made_ns),
+        path=volume.path,
+        containers=users,
+        anonymous=volume.anonymous,
+    )
 
 
 def pod_spec_message(pod: Pod) -> pb.PodSpec:
@@ -109,6 +125,8 @@ def pod_spec_message(pod: Pod) -> pb.PodSpec:
         log_directory=pod.log_directory,
         pids_limit=pod.pids_limit,
         cpu_limit_milli=pod.cpu_limit_milli,
+        active_deadline_seconds=pod.active_deadline_seconds,
+        sidecars=pod.sidecars,
     )
 
 
@@ -158,6 +176,8 @@ def _container_message(view: View) -> pb.Container:
         recovering=view.recovering,
         error=clean(container.error),
         damaged=clean(container.damaged),
+        networks=[attachment_message(each) for each in container.networks],
+        network_hint=clean(container.spec.network_hint),
         monitored_by=view.monitored_by,
         log_path=clean(view.log_path),
         bundle_path=clean(view.bundle_path),
@@ -165,7 +185,9 @@ def _container_message(view: View) -> pb.Container:
         execs=map(exec_message, view.execs),
         sandbox_run=container.sandbox_run,
         health=health_message(container.health, view.health),
+        probes=states_message(container, view.probes),
         streams=_counters(view.streams) if view.streams else None,
+        of_containerd=container.spec.task is not None,
     )
 
 
@@ -319,6 +341,22 @@ def log_messages(items: Iterable[logline.Item], size_bytes: int) -> Iterator[pb.
         yield reply
 
 
+def position_message(position: LogPosition, run: int) -> pb.LogsReply:
+    """Return the reply that says how far a log was sent."""
+    begun = {kind: sorted(name for name, shown in position.begun.items() if shown is kind) for kind in (True, False)}
+    place = position.place
+    message = pb.LogPosition(
+        device=place.device,
+        inode=place.inode,
+        offset=place.offset,
+        digest=place.digest,
+        shown=begun[True],
+        withheld=begun[False],
+        run=run,
+    )
+    return pb.LogsReply(position=message, gap=position.gap, files=position.files)
+
+
 def image_message(image: Image, users: Iterable[str] = ()) -> pb.Image:
     return pb.Image(
         id=image.id,
@@ -370,6 +408,7 @@ def usage_message(usage: DiskUsage) -> pb.DiskUsageReply:
         ],
         images=_occupied(usage.images),
         layers=_occupied(usage.layers),
+        volumes=_occupied(usage.volumes),
     )
 
 
@@ -393,3 +432,17 @@ def _counters(found: Counters) -> pb.StreamCounters:
 
 def by_message(by: By) -> pb.By:
     return pb.By(uid=by.uid, pid=by.pid, policy=by.policy)
+
+
+def stats_message(view: UsageView) -> pb.ContainerStats:
+    """Return what a container uses; what does not run, or was not measured, has no numbers."""
+    message = pb.ContainerStats(id=view.id, name=clean(view.name), measured=view.usage is not None)
+    usage = view.usage or LiveUsage()
+    if view.usage is not None:
+        message.read_boot_ns = view.read_boot_ns
+    for name in ("cpu_ns", "memory_bytes", "memory_limit_bytes", "read_bytes", "written_bytes", "pids", "pids_limit"):
+        setattr(message, name, min(getattr(usage, name), MOST_COUNT))
+    if usage.network is not None:
+        message.network.received_bytes = min(usage.network.received_bytes, MOST_COUNT)
+        message.network.sent_bytes = min(usage.network.sent_bytes, MOST_COUNT)
+    return message

@@ -12,24 +12,29 @@ from supervisor.api.checks import check_of
 from supervisor.api.limits import devices_of, limits_of, sysctls_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.mounts import mount_of
+from supervisor.api.networks import exposed_of, network_of, ports_of
+from supervisor.api.probes import hooks_of, probes_of
 from supervisor.api.resolver import resolver_of
 from supervisor.api.rights import MOST_PIDS, rights_of
+from supervisor.api.secrets import secrets_of, within_bounds
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
 from supervisor.model import bounds, parsing, restart, storage
 from supervisor.model.errors import BadRequest
 from supervisor.model.storage import Storage
-from supervisor.model.values import ExitPolicy, OnPauseExit, Pod, Spec
+from supervisor.model.values import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
-from supervisor.streams.logs import WantedLog
+from supervisor.streams.logfiles import Place
+from supervisor.streams.logs import LogPosition, WantedLog
 
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
 MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1 ms in a period of 100 ms
 MAX_NUMBER = 2**63 - 1  # what the database and the OCI spec can hold
 MOST_SHUTDOWN_SECONDS = 600
+MOST_DEADLINE_SECONDS = 2**31 - 1
+MOST_SIDECARS = 100
 MOST_FOREIGN = 8192  # characters of the id of a container that others run: it has a path in it
 CONDITIONS = ("exited", "next-exit", "removed")
-_NETWORKS = ("", "none", "host", "pod")
 _PIDS = ("own", "pod", "host")
 _IPCS = ("own", "host")
 _NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
@@ -53,17 +58,20 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         rootfs=_one_root(message).rootfs,
         bundle=message.bundle,
         runtime=_runtime(message.runtime),
-        memory_bytes=_memory(message.memory_bytes),
+        memory_bytes=memory_of(message.memory_bytes),
         annotations=_pairs("annotations", message.annotations),
         restart=restart.parse(message.restart, auto_remove=message.auto_remove),
         auto_remove=message.auto_remove,
         stop_signal=signal_of(message.stop_signal, "stop_signal") if message.stop_signal else 0,
         stop_timeout_seconds=message.stop_timeout_seconds if message.HasField("stop_timeout_seconds") else 10,
-        network=one_of("network", message.network, _NETWORKS),
+        network=network_of(message.network),
+        ports=ports_of(message.ports),
+        publish_all=message.expose.publish_all,
+        expose=exposed_of(message.expose),
         labels=_pairs("labels", message.labels),
         hostname=matching("hostname", message.hostname, _HOSTNAME, "letters, digits, '-' and '.', at most 64"),
         read_only=message.read_only,
-        mounts=tuple(mount_of(f"mounts[{index}]", mount) for index, mount in enumerate(message.mounts)),
+        mounts=_mounts(message),
         namespace=matching("namespace", message.namespace, _NAME, _NAME.pattern) or "default",
         image=message.image,
         image_id=matching("image_id", message.image_id, _DIGEST, _DIGEST.pattern),
@@ -73,8 +81,8 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         restart_rules=restart.parse_rules(message.restart_rules, auto_remove=message.auto_remove),
         tty=message.tty,
         stdin=message.stdin,
-        cpu_limit_milli=_cpu("cpu_limit_milli", message.cpu_limit_milli),
-        cpu_request_milli=_cpu("cpu_request_milli", message.cpu_request_milli),
+        cpu_limit_milli=cpu_of("cpu_limit_milli", message.cpu_limit_milli),
+        cpu_request_milli=cpu_of("cpu_request_milli", message.cpu_request_milli),
         rights=rights_of(message.rights, of_bundle=bool(message.bundle)),
         entrypoint=tuple(message.entrypoint),
         log=log_of(message.log) if message.HasField("log") else LEFT_OPEN,
@@ -87,7 +95,22 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         ipc=one_of("ipc", message.ipc or "own", _IPCS),
         resolver=resolver_of(message.resolver, of_bundle=bool(message.bundle)),
         storage=_storage(message),
+        probes=probes_of(message),
+        hooks=hooks_of(message),
+        secrets=secrets_of(message.secrets, of_bundle=bool(message.bundle)),
     )
+
+
+def new_name_of(text: str) -> str:
+    """Return the name that a container is to get. Raises BadRequest."""
+    if not text:
+        raise BadRequest("name: the new name is empty", field="name")
+    return matching("name", text, _NAME, _NAME.pattern)
+
+
+def stop_signal_of(request: "pb.StopRequest | pb.RestartRequest") -> int:
+    """Return the signal that a stop begins with; 0: the container's own. Raises BadRequest."""
+    return signal_of(request.signal) if request.signal else 0
 
 
 def name_of(spec: Spec) -> str:
@@ -106,10 +129,12 @@ def pod_of(message: pb.PodSpec) -> Pod:
         attempt=message.attempt,
         on_pause_exit=OnPauseExit(one_of("pod.on_pause_exit", message.on_pause_exit or "stop", tuple(OnPauseExit))),
         exit_policy=ExitPolicy(one_of("pod.exit_policy", message.exit_policy or "continue", tuple(ExitPolicy))),
-        memory_bytes=_memory(message.memory_bytes),
+        memory_bytes=memory_of(message.memory_bytes),
         log_directory=absolute("pod.log_directory", message.log_directory),
         pids_limit=_pids(message.pids_limit),
-        cpu_limit_milli=_cpu("pod.cpu_limit_milli", message.cpu_limit_milli),
+        cpu_limit_milli=cpu_of("pod.cpu_limit_milli", message.cpu_limit_milli),
+        active_deadline_seconds=_deadline(message.active_deadline_seconds),
+        sidecars=_sidecars(message.sidecars),
     )
 
 
@@ -200,7 +225,17 @@ def log_wanted(request: pb.LogsRequest, source: WantedLog) -> WantedLog:
         since_ns=time_of(request.since, "since") if request.HasField("since") else None,
         until_ns=time_of(request.until, "until") if request.HasField("until") else None,
         timestamps=request.timestamps,
+        positions=request.positions and request.follow,
+        after=_position_of(request.after) if request.HasField("after") else None,
     )
+
+
+def _position_of(message: pb.LogPosition) -> LogPosition:
+    begun = {**dict.fromkeys(message.withheld, False), **dict.fromkeys(message.shown, True)}
+    if unknown := begun.keys() - {"stdout", "stderr"}:
+        raise BadRequest(f"after: {min(unknown)!r} is no stream", field="after")
+    offset = number_of(message.offset, "after.offset")
+    return LogPosition(Place(message.device, message.inode, offset, message.digest), begun)
 
 
 def timeout_of(request: pb.StopRequest | pb.RestartRequest | pb.StopPodRequest) -> int | None:
@@ -253,11 +288,18 @@ def shutdown_limit_of(message: pb.ShutDownNodeRequest) -> int:
     return message.limit_seconds
 
 
+def _mounts(message: pb.ContainerSpec) -> tuple[Mount, ...]:
+    found = tuple(mount_of(f"mounts[{index}]", mount) for index, mount in enumerate(message.mounts))
+    within_bounds(found)
+    return found
+
+
 def _runtime(text: str) -> str:
     return text if text.startswith("/") else matching("runtime", text, _NAME, "a plain name or an absolute path")
 
 
-def _memory(size_bytes: int) -> int:
+def memory_of(size_bytes: int) -> int:
+    """Return a memory limit, 0 for none. Raises BadRequest."""
     if size_bytes and not MIN_MEMORY_BYTES <= size_bytes <= MAX_NUMBER:
         raise bad("memory_bytes", str(size_bytes), f"0 (no limit) or {MIN_MEMORY_BYTES} (4 MiB) to {MAX_NUMBER}")
     return size_bytes
@@ -269,6 +311,21 @@ def _pids(limit: int) -> int:
     return limit
 
 
+def _deadline(seconds: int) -> int:
+    if seconds > MOST_DEADLINE_SECONDS:
+        raise bad("pod.active_deadline_seconds", str(seconds), f"1 to {MOST_DEADLINE_SECONDS}, or 0 for none")
+    return seconds
+
+
+def _sidecars(names: Sequence[str]) -> tuple[str, ...]:
+    if len(names) > MOST_SIDECARS or len(set(names)) < len(names):
+        raise BadRequest(f"pod.sidecars: at most {MOST_SIDECARS} names, each once", field="pod.sidecars")
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise bad("pod.sidecars", name, _NAME.pattern)
+    return tuple(names)
+
+
 def _storage(message: pb.ContainerSpec) -> Storage:
     if message.storage and message.bundle:
         raise BadRequest("storage: a bundle brings its own root file system, and exitd no layer over it; drop one")
@@ -278,7 +335,8 @@ def _storage(message: pb.ContainerSpec) -> Storage:
         raise bad("storage", message.storage, str(error)) from error
 
 
-def _cpu(field: str, milli: int) -> int:
+def cpu_of(field: str, milli: int) -> int:
+    """Return a limit of CPU time in thousandths of a CPU, 0 for none. Raises BadRequest."""
     if milli and not MIN_CPU_MILLI <= milli <= MAX_CPU_MILLI:
         raise bad(field, str(milli), f"0 (no limit) or {MIN_CPU_MILLI} to {MAX_CPU_MILLI} thousandths of a CPU")
     return milli

@@ -13,6 +13,7 @@ from supervisor.model.values import By, Container, Counters, Winsize
 from supervisor.streams.attach import AttachSession, Dropped, Item, Output, WantedStreams
 from supervisor.system.listening import check_room
 
+TAKEN_BYTES = 64 * 1024  # of input between two replies that say how much was taken
 START_SECONDS = 10.0  # for the first request of an attach
 
 
@@ -44,13 +45,13 @@ class StreamDoors:
         check_room()
         session = await self._streams.attach(requests.id_of(start.id), _exec_id(start.exec_id), _wanted(start))
         async with session:
-            yield pb.AttachReply(started=pb.AttachStarted(tty=session.tty, stdin=session.stdin))
+            yield pb.AttachReply(started=_started(session))
             feeding = asyncio.create_task(_feed(session, request))
             feeding.add_done_callback(session.input_over)
             try:
-                async with aclosing(session.items()) as items:
-                    async for item in items:
-                        yield _reply(item)
+                async with aclosing(_replies(session, counted=start.counted and session.stdin)) as replies:
+                    async for reply in replies:
+                        yield reply
             except Left:
                 pass
             finally:
@@ -69,6 +70,44 @@ class StreamDoors:
     async def ReopenLog(self, request: pb.ReopenLogRequest, by: By) -> pb.ReopenLogReply:
         await self._streams.reopen_log(requests.id_of(request.id))
         return pb.ReopenLogReply()
+
+
+def _started(session: AttachSession) -> pb.AttachStarted:
+    message = pb.AttachStarted(tty=session.tty, stdin=session.stdin)
+    if (begun := session.begun) is not None:
+        message.counted = True
+        message.stdout_bytes, message.stderr_bytes, message.stdin_bytes = begun.stdout, begun.stderr, begun.stdin
+    return message
+
+
+async def _replies(session: AttachSession, *, counted: bool) -> AsyncGenerator[pb.AttachReply, None]:
+    """Yield the output, and, if `counted`, from time to time how much of the input was taken."""
+    async with aclosing(session.items()) as items:
+        if not counted:
+            async for item in items:
+                yield _reply(item)
+            return
+        taken_bytes, item_next, wrote = 0, _next(items), asyncio.ensure_future(session.written(TAKEN_BYTES))
+        try:
+            while True:
+                await asyncio.wait((item_next, wrote), return_when=asyncio.FIRST_COMPLETED)
+                if wrote.done():
+                    taken_bytes = wrote.result()
+                    yield pb.AttachReply(stdin_taken=taken_bytes)
+                    wrote = asyncio.ensure_future(session.written(taken_bytes + TAKEN_BYTES))
+                if item_next.done():
+                    if (newest := item_next.result()) is None:
+                        return
+                    yield _reply(newest)
+                    item_next = _next(items)
+        finally:
+            for each in (item_next, wrote):
+                each.cancel()
+            await asyncio.wait((item_next, wrote))
+
+
+def _next(items: AsyncGenerator[Item, None]) -> "asyncio.Future[Item | None]":
+    return asyncio.ensure_future(anext(items, None))
 
 
 async def _start(request: AsyncIterator[pb.AttachRequest]) -> pb.AttachStart:

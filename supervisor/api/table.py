@@ -14,6 +14,8 @@ MUTATING = frozenset(
         *("CreateContainer", "Start", "Stop", "Kill", "Restart", "Pause", "Resume", "Remove", "Exec"),
         *("RunPod", "StopPod", "RemovePod", "LoadImage", "PullImage", "ImportImage", "RemoveImage"),
         *("ResizePty", "CloseStdin", "ReopenLog", "Watch", "EndWatch", "ShutDownNode", "CreateVolume", "RemoveVolume"),
+        *("Rename", "Update"),
+        *("TagImage", "UntagImage", "PruneImages", "Commit"),
     }
 )
 

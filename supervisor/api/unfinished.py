@@ -90,6 +90,7 @@ class Unfinished:
         self._pause = 0.0  # until that look
         self._ending: dict[asyncio.Task[Never], float] = {}  # seconds so far, in looks
         self._streams = 0
+        self.choked = asyncio.Event()  # it was so at a look
 
     async def request(self, context: Context) -> Any:
         """Return the one request of a call. Raises AbortError: there is none, or it does not come."""
@@ -185,6 +186,8 @@ class Unfinished:
             elif self._waiting and seconds > self._patience:
                 text = f"the request was not complete after {seconds:.2g} s, and others wait to send theirs; try again"
                 self._end(context, Busy(text))
+        if self.is_choked():
+            self.choked.set()
         if self._receiving or self._waiting or self._ending:
             self._look_in(LOOK_SECONDS if self._waiting else REST_SECONDS)
 

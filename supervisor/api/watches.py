@@ -7,7 +7,7 @@ from supervisor.api import replies, requests
 from supervisor.api.values import clean, timestamp
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import By
-from supervisor.model.watched import Kind, WatchView
+from supervisor.model.watched import NODE, Kind, WatchView
 
 
 class Watches(Protocol):
@@ -43,9 +43,10 @@ def target_of(request: pb.WatchRequest) -> tuple[Kind, str]:
     requests.refuse_nul(request)
     pid = [(Kind.PID, str(request.pid))] if request.pid else []
     paths = [(Kind.CONTAINERD, request.containerd), (Kind.RUNC_ROOT, request.runc_root)]
-    given = [*pid, *((kind, where) for kind, where in paths if where)]
+    node = [(Kind.NODE, NODE)] if request.node else []
+    given = [*pid, *((kind, where) for kind, where in paths if where), *node]
     if len(given) != 1:
-        raise BadRequest("pid, containerd, runc_root: exactly one of them is to be given", field="pid")
+        raise BadRequest("pid, containerd, runc_root, node: exactly one of them is to be given", field="pid")
     if request.pid < 0:
         raise BadRequest(f"pid {request.pid} is no process id", field="pid")
     return given[0]
@@ -60,4 +61,5 @@ def watch_message(view: WatchView) -> pb.Watch:
         exits=view.exits,
         trouble=clean(view.trouble),
         by=replies.by_message(view.target.by),
+        found_by=clean(view.target.found_by),
     )

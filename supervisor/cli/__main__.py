@@ -6,6 +6,15 @@ COLLECT_AFTER = 100_000  # new objects; imports make tens of thousands, and no g
 gc.set_threshold(COLLECT_AFTER)  # before them
 
 import os
+
+from shim.later import PURE_PROTOBUF, cleandoc, later
+
+later("inspect", cleandoc=cleandoc)  # click and dataclasses use nothing else of it
+later("platform", system=lambda: os.uname().sysname)  # for uuid, which click imports
+later(PURE_PROTOBUF)
+later("bz2")
+later("lzma")  # shutil only notes whether they are there
+
 import sys
 from collections.abc import Sequence
 from typing import Never

@@ -34,12 +34,23 @@ COMMANDS = {
     "restart": ("life", "Stop containers and start them again"),
     "pause": ("life", "Freeze all processes of containers"),
     "unpause": ("life", "Resume paused containers"),
+    "rename": ("change", "Give a container another name"),
+    "update": ("change", "Change limits and restart policy of containers"),
     "rm": ("life", "Remove containers"),
-    "image": ("image", "List, load, pull, import and remove images"),
+    "container": ("container", "Containers, in docker's words; and prune"),
+    "cp": ("cp", "Copy files between a container and this machine"),
+    "diff": ("files", "Show what a container has changed of its image's files"),
+    "export": ("files", "Write a container's root file system as a tar"),
+    "commit": ("commit", "Make an image of a container"),
+    "image": ("image", "List, load, save and remove images"),
+    "network": ("network", "List and show the networks that are configured"),
+    "port": ("network", "Show the ports that a container publishes"),
     "volume": ("volume", "Create, list and remove volumes"),
     "ps": ("look", "List containers"),
     "top": ("top", "Show the processes of a container"),
+    "stats": ("stats", "Show what containers use, live"),
     "inspect": ("look", "Show everything about containers"),
+    "healthcheck": ("healthcheck", "Run the health check of a container now"),
     "wait": ("watch", "Wait for containers to end and print their codes"),
     "pods": ("pods", "List pods"),
     "runp": ("pods", "Run a pod from a CRI sandbox configuration"),
@@ -47,19 +58,23 @@ COMMANDS = {
     "rmp": ("pods", "Remove pods"),
     "inspectp": ("pods", "Show everything about pods"),
     "play": ("play", "Make the pods of Kubernetes manifests, or take them down"),
-    "watch": ("observe", "Watch what other engines run: a process, a containerd, a runtime's directory"),
+    "watch": ("observe", "Watch what other engines run: all of this machine, or one source"),
+    "live": ("live", "Show how containers end, as they end, of every engine on this machine"),
     "events": ("watch", "Follow the numbered log of events"),
     "logs": ("watch", "Show what a container wrote"),
     "why": ("past", "Explain how and why a container ended"),
     "exits": ("past", "Show the ledger of exits, removed containers included"),
-    "system": ("system", "Show what exitd takes of the disk"),
+    "system": ("system", "Show what exitd takes of the disk, and give it back"),
     "node-shutdown": ("shutdown", "Stop exitd's own containers because the host goes down"),
     "compare": ("compare", "Compare the ways to run pods on this machine by measuring them"),
     "metrics": ("metrics", "Print exits, restarts and memory kills for Prometheus"),
     "doctor": ("doctor", "Check this machine, with the cure for what is wrong"),
     "version": ("about", "Show the versions of exitctl and exitd"),
     "info": ("about", "Show the daemon's settings and state"),
+    "help": ("help", "Show the help of a verb"),
+    "completion": ("help", "Print what completes commands and names in a shell"),
 }
+ASKS_FOR_HELP = frozenset(("--help", "-h"))
 
 
 class Verbs(click.Group):
@@ -102,7 +117,22 @@ class Verbs(click.Group):
             words = f"{self.path} {args[0]}".strip()
             if words in verbs.REFUSED:
                 ctx.fail(f"{words}: {verbs.REFUSED[words]}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and name is not None:
+            self._prepare(ctx, command, name, rest)
+        return name, command, rest
+
+    def _prepare(self, ctx: click.Context, command: click.Command, name: str, rest: list[str]) -> None:
+        """Add what only help and completion need, when one of them is wanted: exitctl must start fast."""
+        words = f"{self.path} {name}".strip()
+        if ctx.resilient_parsing:
+            from supervisor.cli import complete
+
+            complete.prepare(command, words, connect)
+        elif not isinstance(command, click.Group) and not ASKS_FOR_HELP.isdisjoint(rest):
+            from supervisor.cli import examples
+
+            command.epilog = examples.epilog(words)
 
 
 class Commands(Verbs):
@@ -135,14 +165,14 @@ class Commands(Verbs):
             formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
 
 
-def connect(ctx: click.Context) -> "Client":
+def connect(ctx: click.Context, *, most_seconds: float | None = None) -> "Client":
     """Return a client of the daemon named by --address or the environment, over ttrpc where possible. Closed with the
-    command."""
+    command. `most_seconds`: a limit of each of its calls that comes before their own."""
     from supervisor.api.client import Client, socket_path, ttrpc_beside
 
     options = ctx.find_root().params
     path = socket_path(options.get("address"), os.environ)
-    client = Client(path, None if options.get("grpc") else ttrpc_beside(path))
+    client = Client(path, None if options.get("grpc") else ttrpc_beside(path), most_seconds=most_seconds)
     ctx.call_on_close(client.close)
     return client
 

@@ -5,6 +5,7 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import keys, session
 from supervisor.cli.app import connect
+from supervisor.cli.away import reconnect
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
 from supervisor.model.errors import WrongState
 
@@ -15,9 +16,12 @@ ALIVE = (pb.PHASE_CREATED, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_PAUSED)
 @click.option("--no-stdin", is_flag=True, help="Only show output: send no input.")
 @session.detach_keys
 @session.sig_proxy
+@reconnect
 @click.argument("container", metavar="ID")
 @click.pass_context
-def attach(ctx: click.Context, container: str, no_stdin: bool, detach_keys: str, sig_proxy: bool | None) -> int:
+def attach(
+    ctx: click.Context, container: str, no_stdin: bool, detach_keys: str, sig_proxy: bool | None, patience: float
+) -> int:
     """Attach to a container: show its output from now on, and send it input if it was made with -i. Exit with its code,
     or with 0 after the detach keys. Several clients may be attached; a slow one misses output, and learns how much."""
     sequence = keys.parse(detach_keys)
@@ -32,9 +36,11 @@ def attach(ctx: click.Context, container: str, no_stdin: bool, detach_keys: str,
         proxy=sig_proxy,
         closes_stdin=False,  # other clients may still send input
         lossless=False,
+        patience=patience,
     )
     manner.check("use --no-stdin")
-    with TerminalSession(client, SessionTarget(found.id, found.run), manner) as attached:
+    target = SessionTarget(found.id, found.run, log_files=session.log_files(found.spec.log))
+    with TerminalSession(client, target, manner) as attached:
         attached.begin()
         attached.follow()
     return attached.code()

@@ -3,12 +3,13 @@
 import os
 import select
 import sys
+from collections.abc import Iterable
 from typing import BinaryIO
 
-from supervisor.api.answers import AnswerStream
+from protos.exitd.v1 import exitd_pb2 as pb
 
 
-def copy_log(log: AnswerStream) -> None:
+def copy_log(log: Iterable[pb.LogsReply]) -> None:
     """Copy stdout to stdout, stderr to stderr."""
     for reply in log:
         target = sys.stderr.buffer if reply.stream == "stderr" else sys.stdout.buffer

@@ -7,7 +7,7 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -16,9 +16,12 @@ from shim import programs
 from shim.frozen import frozen
 from supervisor.cli import containerd, table
 from supervisor.cli.app import connect
+from supervisor.config.settings import NetworkSettings
 from supervisor.model.errors import BadRequest, ExitdError
+from supervisor.model.values import Source
 from supervisor.monitor import probe
 from supervisor.monitor.probe import Capability
+from supervisor.network import files
 from supervisor.runtime.oci import delegation
 
 DEFAULT_STATE = "/run/exitd"
@@ -52,7 +55,7 @@ def doctor(ctx: click.Context, state: str | None, format_: str) -> int:
         raise BadRequest(f"--format {format_!r} is not known here: table, json or jsonl")
     directory = state or os.environ.get("EXITD_STATE") or DEFAULT_STATE
     findings = [*machine(), *tools(), *evidence(directory), *places(directory), daemon(ctx), *storage(ctx)]
-    findings += adapter(directory)
+    findings += [network(ctx), *adapter(directory)]
     if format_ == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=4))
     elif format_ == "jsonl":
@@ -157,8 +160,21 @@ def _program(name: str) -> Capability:
 
 def evidence(state: str) -> Iterator[Finding]:
     """Yield each source. Without record and fifo there are no reports; the others are for when those are lost."""
-    for source, result in probe.evidence(state).items():
+    found = probe.evidence(state)
+    for source, result in found.items():
         yield _finding(f"source {source}", result, fatal=source in ("record", "fifo"))
+    yield _finding("watch", watching(found[Source.PIDFD], found[Source.PROCEVENTS]), fatal=False)
+
+
+def watching(pidfd: Capability, procevents: Capability) -> Capability:
+    """Find by which of the two ways `exitctl watch` and `live` learn how others' processes end here."""
+    if pidfd.works:
+        return Capability(True, "by pidfd: the kernel keeps how a process has ended (Linux 6.15 and newer)")
+    if procevents.works:
+        less = "what ends while exitd is away is unknown"
+        return Capability(True, f"by the kernel's process events (Linux 5.10 and newer, CONFIG_PROC_EVENTS): {less}")
+    cure = "Linux 6.15; or 5.10 with CONFIG_PROC_EVENTS, CAP_NET_ADMIN, and the host's pid and network namespaces"
+    return Capability(False, f"others' processes cannot be watched: {pidfd.detail}; {procevents.detail}", cure)
 
 
 def places(state: str) -> Iterator[Finding]:
@@ -192,6 +208,37 @@ def storage(ctx: click.Context) -> Iterator[Finding]:
         yield Finding("warn", "storage", f"containers write to memory: {refusal}")
     elif "storage" in info.settings:
         yield Finding("ok", "storage", f"{info.settings['storage']}; {info.root} can hold writable layers")
+
+
+def network(ctx: click.Context) -> Finding:
+    """Look for a network of CNI, where the daemon looks, or without one where it would. None is no fault."""
+    settings = NetworkSettings()
+    try:
+        found = {each.name: each.value for each in connect(ctx).info().configuration}
+        settings = replace(settings, conf_dir=found.get("network.conf_dir", settings.conf_dir))
+        if directories := found.get("network.plugin_dirs"):
+            settings = replace(settings, plugin_dirs=tuple(json.loads(directories)))
+    except ExitdError:
+        pass
+    return networks(settings.conf_dir, settings.plugin_dirs)
+
+
+def networks(conf_dir: str, plugin_dirs: tuple[str, ...]) -> Finding:
+    """Return the first network that is configured, or what is missing."""
+    places = " or ".join(plugin_dirs)
+    found = files.configurations(conf_dir)
+    if not found:
+        detail = f"none in {conf_dir}: containers have a loopback interface, or the machine's network"
+        install = "" if files.program("bridge", plugin_dirs) else "apt-get install containernetworking-plugins, and "
+        return Finding("ok", "network", detail, f"for others: {install}a file of CNI there (docs/networks.md)")
+    for file, each in found:
+        if isinstance(each, str):
+            return Finding("warn", "network", f"{file}: {each}", "mend the file, or remove it")
+        if kind := files.missing(each, plugin_dirs):
+            cure = "apt-get install containernetworking-plugins, or network.plugin_dirs of exitd's configuration"
+            return Finding("warn", "network", f"{each.name}: its plugin {kind} is not in {places}", cure)
+    names = ", ".join(each.name for _, each in found if not isinstance(each, str))
+    return Finding("ok", "network", f"{names}, configured in {conf_dir}")
 
 
 def adapter(state: str) -> Iterator[Finding]:

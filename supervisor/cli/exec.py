@@ -7,13 +7,15 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import keys, parse, session
 from supervisor.cli.app import TIMED_OUT, complain, connect
+from supervisor.cli.away import reconnect
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
+from supervisor.cli.spelling import OwnErrors
 from supervisor.cli.terminal import size_of
 
 TIMEOUT = "timeout"  # the reason of an exit
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=OwnErrors, context_settings={"allow_interspersed_args": False})
 @click.option("-d", "--detach", is_flag=True, help="Print the exec's id and leave it running.")
 @click.option("-i", "--interactive", is_flag=True, help="Send it this command's input.")
 @click.option("-t", "--tty", is_flag=True, help="Give it a terminal; with -i, this one.")
@@ -31,16 +33,18 @@ TIMEOUT = "timeout"  # the reason of an exit
     help="Kill it, with everything it has started, after S seconds; exit code 124.",
 )  # fmt: skip
 @session.detach_keys
+@reconnect
 @click.argument("container", metavar="ID")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="CMD...")
 @click.pass_context
 def exec(
     ctx: click.Context, container: str, command: tuple[str, ...], detach: bool, interactive: bool, tty: bool,
     env: tuple[str, ...], user: str, workdir: str, timeout: float | None, detach_keys: str,
+    patience: float,
 ) -> int:  # fmt: skip
     """Run another command in a running container and exit with its code: 126 not executable, 127 not found, 124 ended
     by --timeout, 255 unknown."""
-    manner = Manner(tty, interactive, keys.parse(detach_keys))
+    manner = Manner(tty, interactive, keys.parse(detach_keys), patience=patience)
     if not detach:
         manner.check("leave -t out")
     size = size_of(session.terminal_of(manner)) if tty and not detach else None

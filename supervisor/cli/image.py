@@ -1,4 +1,4 @@
-"""`image ls|load|pull|import|rm`: exitd's own store of images."""
+"""`image ...`: exitd's own store of images."""
 
 import contextlib
 import os
@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import output, parse, spoken
+from supervisor.cli import imageshape, output, pruning, spoken
 from supervisor.cli.app import Verbs, complain, connect, exit_code, now_ns
 from supervisor.cli.fetch import FETCHED, patience
+from supervisor.cli.files import write_tar
 from supervisor.cli.shape import Document
 from supervisor.cli.spec import here
 from supervisor.images import reference
@@ -26,7 +27,7 @@ SPOOL_DIRECTORY = "/var/tmp"  # not /tmp, which is often memory
 
 @click.group(cls=Verbs)
 def image() -> None:
-    """List, load, pull, import and remove images of exitd's own store."""
+    """List, load, save and remove images of exitd's own store."""
 
 
 @image.command()
@@ -115,11 +116,123 @@ def rm(ctx: click.Context, force: bool, images: tuple[str, ...]) -> int:
     return worst
 
 
+@image.command()
+@output.option("json")
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.pass_context
+def inspect(ctx: click.Context, images: tuple[str, ...], format_: str) -> int:
+    """Show everything about images, in docker's words: exitctl image inspect -f '{{.Config.Cmd}}' web."""
+    wanted, client, worst = output.format_of(format_), connect(ctx), 0
+    documents = []
+    for word in images:
+        try:
+            documents.append(imageshape.inspected(client.inspect_image(word)))
+        except ExitdError as error:
+            complain(str(error))
+            worst = max(worst, exit_code(error))
+    output.show(wanted, documents, ("ID", "NAMES", "SIZE"), _inspected_row)
+    return worst
+
+
+@image.command()
+@click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
+@click.option("--no-trunc", is_flag=True, help="Print whole ids and commands.")
+@output.option("table")
+@click.argument("word", metavar="IMAGE")
+@click.pass_context
+def history(ctx: click.Context, word: str, quiet: bool, no_trunc: bool, format_: str) -> int:
+    """Show the steps that made an image, newest first."""
+    wanted = output.format_of(format_)
+    steps = imageshape.history(connect(ctx).inspect_image(word), now_ns(), whole=no_trunc)
+    if quiet:
+        print("".join(f"{step['ID']}\n" for step in steps), end="")
+        return 0
+    keys = ("ID", "CreatedSince", "CreatedBy", "Size", "Comment")
+    headings = ("IMAGE", "CREATED", "CREATED BY", "SIZE", "COMMENT")
+    output.show(wanted, steps, headings, lambda document: [str(document[key]) for key in keys])
+    return 0
+
+
+@image.command()
+@click.argument("word", metavar="IMAGE")
+@click.argument("names", nargs=-1, required=True, metavar="NAME[:TAG]...")
+@click.pass_context
+def tag(ctx: click.Context, word: str, names: tuple[str, ...]) -> int:
+    """Give an image more names; another image that has one of them loses it."""
+    client = connect(ctx)
+    for name in names:
+        client.tag_image(word, name)
+    return 0
+
+
+@image.command()
+@click.argument("word", metavar="IMAGE")
+@click.argument("names", nargs=-1, metavar="[NAME[:TAG]...]")
+@click.pass_context
+def untag(ctx: click.Context, word: str, names: tuple[str, ...]) -> int:
+    """Take names of an image, or all of them; the image stays, and image prune removes it."""
+    print("".join(f"Untagged: {name}\n" for name in connect(ctx).untag_image(word, names)), end="")
+    return 0
+
+
+@image.command()
+@click.argument("word", metavar="IMAGE")
+@click.pass_context
+def exists(ctx: click.Context, word: str) -> int:
+    """Exit with 0 if the image is there, with 1 if not."""
+    try:
+        connect(ctx).inspect_image(word)
+    except NoSuchImage:
+        return 1
+    return 0
+
+
+@image.command()
+@click.option("-o", "--output", "output_", metavar="FILE", default="-", help="Write to FILE, not to standard output.")
+@click.option(
+    "--format", "format_", type=click.Choice(("oci-archive", "docker-archive")), default="oci-archive",
+    help="One archive is both, so this changes nothing.",
+)  # fmt: skip
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.pass_context
+def save(ctx: click.Context, output_: str, format_: str, images: tuple[str, ...]) -> int:
+    """Write images as one archive, which exitctl image load, docker load, podman load and skopeo read.
+
+    \b
+    exitctl save -o web.tar web:1 web:2
+    exitctl save web:1 | ssh HOST exitctl load
+    """
+    write_tar(connect(ctx).save_images(images), output_)
+    return 0
+
+
+@image.command()
+@click.option("-a", "--all", "all_", is_flag=True, help="All that no container uses, not only those without a name.")
+@click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help=f"{pruning.KEYS}.")
+@click.option("-f", "--force", is_flag=True, help="Ask nothing.")
+@click.pass_context
+def prune(ctx: click.Context, all_: bool, filters: tuple[str, ...], force: bool) -> int:
+    """Remove the images without a name that no container uses."""
+    wanted = pruning.filter_of(filters, now_ns())
+    what = "all images that no container uses" if all_ else "the images without a name that no container uses"
+    pruning.confirm(f"This removes {what}.", force=force)
+    reply = pruning.images(connect(ctx), wanted, all_of_them=all_)
+    pruning.show_images(reply)
+    pruning.show_space(reply.reclaimed_bytes)
+    return 0
+
+
+def _inspected_row(document: Document) -> list[str]:
+    names = document["RepoTags"]
+    assert isinstance(names, list)
+    return [str(document["Id"]), " ".join(map(str, names)), str(document["Size"])]
+
+
 def image_documents(found: pb.Image, now: int, *, whole: bool) -> Iterator[Document]:
     """Yield the lines of `image ls`, with docker's field names for its templates where docker has them."""
     for text in found.names or ("",):
         name = reference.as_name(text)
-        created_ns = _created_ns(found.created, now)
+        created_ns = imageshape.created_ns(found.created, now)
         yield {
             "ID": _id(found, whole=whole),
             "Repository": name.repository if name else NONE,
@@ -140,14 +253,6 @@ def _row(document: Document) -> list[str]:
 
 def _id(found: pb.Image, *, whole: bool) -> str:
     return found.id if whole else found.id.removeprefix("sha256:")[: spoken.SHORT_ID]
-
-
-def _created_ns(text: str, now: int) -> int | None:
-    """Return None if the image has no time, or an impossible one."""
-    try:
-        return parse.moment_ns(text, now) if text and not text.startswith("0001-") else None
-    except (BadRequest, OverflowError):
-        return None
 
 
 @contextlib.contextmanager

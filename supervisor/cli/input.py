@@ -8,38 +8,36 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from supervisor.api.attachment import Attachment
 from supervisor.cli import keys
+from supervisor.cli.sending import Sender
 
 STDIN = 0
 CHUNK_BYTES = 64 * 1024
 JOIN_SECONDS = 2.0
+FLUSH_SECONDS = 1.0  # from the detach keys until what was typed before them must have been sent
 
 
 class Input:
-    """`with Input(...)`: a thread passes input on, until its end, the session's end or the detach keys.
+    """`with Input(...)`: a thread reads the input, until its end, the session's end or the detach keys; the sender
+    passes it on. Detach keys are found even while the container reads nothing."""
 
-    `closes`: the end of the input closes the container's stdin.
-    """
-
-    def __init__(self, attachment: Attachment, *, detach_keys: bytes, detach: Callable[[], None], closes: bool) -> None:
-        self._attachment = attachment
-        self._keys = detach_keys
+    def __init__(self, sender: Sender, *, detach_keys: bytes, detach: Callable[[], None]) -> None:
+        self._sender = sender
         self._matcher = keys.Matcher(detach_keys)
         self._detach = detach
-        self._closes = closes
         self._over = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._work, name="input", daemon=True)
 
     def __enter__(self) -> Self:
+        self._sender.start()
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._attachment.cancel()  # so that a container that does not read blocks nothing
         os.close(self._over[1])
+        self._sender.stop(JOIN_SECONDS)
         self._thread.join(JOIN_SECONDS)
 
     def _work(self) -> None:
@@ -47,13 +45,14 @@ class Input:
             passed, leave = self._matcher.feed(portion)
             if not portion:
                 passed += self._matcher.rest()
-            if passed and not self._attachment.write(passed) and not self._keys:
-                return  # the input is lost; detach keys are awaited even so
+            if passed and not self._sender.give(passed):
+                return
             if leave:
+                self._sender.flush(FLUSH_SECONDS)
                 self._detach()
                 return
             if not portion:
-                self._end()
+                self._sender.end()
                 return
 
     def _portion(self) -> bytes | None:
@@ -73,9 +72,3 @@ class Input:
                 continue  # another process that reads this terminal was quicker
             except OSError:
                 return b""  # it has hung up
-
-    def _end(self) -> None:
-        if self._closes:
-            self._attachment.close_stdin()
-        else:
-            self._attachment.end_input()

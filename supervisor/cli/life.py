@@ -5,7 +5,7 @@ import click
 
 from supervisor.cli import parse
 from supervisor.cli.app import connect, each
-from supervisor.model.errors import NoSuchContainer
+from supervisor.model.errors import BadRequest, NoSuchContainer
 
 containers = click.argument("containers", nargs=-1, required=True, metavar="ID...")
 grace = click.option(
@@ -14,23 +14,60 @@ grace = click.option(
 )  # fmt: skip
 
 
+stop_signal = click.option(
+    "-s", "--signal", default="", metavar="SIGNAL", help="Sent first, instead of the container's own stop signal."
+)
+# Those of `supervisor.cli.session`, which takes its time to import.
+detach_keys = click.option(
+    "--detach-keys", metavar="KEYS", default=None,
+    help="With -a: keys that detach from its terminal and leave it running; default as for attach, '' for none.",
+)  # fmt: skip
+sig_proxy = click.option(
+    "--sig-proxy/--no-sig-proxy", default=None,
+    help="With -a: pass signals on to it; default: yes, unless its terminal is this one.",
+)  # fmt: skip
+
+
 @click.command()
+@click.option("-a", "--attach", "attaches", is_flag=True, help="Show its output, pass signals on, exit with its code.")
+@click.option("-i", "--interactive", is_flag=True, help="As -a, and send it this command's input.")
+@detach_keys
+@sig_proxy
 @containers
 @click.pass_context
-def start(ctx: click.Context, containers: tuple[str, ...]) -> int:
-    """Start created containers, or ended ones again."""
+def start(
+    ctx: click.Context, containers: tuple[str, ...], attaches: bool, interactive: bool, detach_keys: str | None,
+    sig_proxy: bool | None,
+) -> int:  # fmt: skip
+    """Start created containers, or ended ones again.
+
+    \b
+    exitctl start web
+    exitctl start -ai shell
+    """
+    if attaches or interactive:
+        if len(containers) != 1:
+            raise BadRequest("start -a and -i take one container: there is one output to show")
+        from supervisor.cli import startattached  # imported on demand: exitctl must start fast
+
+        return startattached.start(connect(ctx), containers[0], interactive, detach_keys, sig_proxy)
     client = connect(ctx)
     return each(containers, lambda word: void(client.start(word)))
 
 
 @click.command()
+@stop_signal
 @grace
 @containers
 @click.pass_context
-def stop(ctx: click.Context, containers: tuple[str, ...], seconds: int | None) -> int:
-    """Stop containers: stop signal, grace period, SIGKILL. One that has already ended is no error."""
+def stop(ctx: click.Context, containers: tuple[str, ...], seconds: int | None, signal: str) -> int:
+    """Stop containers: stop signal, grace period, SIGKILL. One that has already ended is no error.
+
+    \b
+    exitctl stop -s QUIT -t 30 web
+    """
     client = connect(ctx)
-    return each(containers, lambda word: client.stop(word, seconds))
+    return each(containers, lambda word: client.stop(word, seconds, signal))
 
 
 @click.command()
@@ -45,13 +82,14 @@ def kill(ctx: click.Context, containers: tuple[str, ...], signal: str, everyone:
 
 
 @click.command()
+@stop_signal
 @grace
 @containers
 @click.pass_context
-def restart(ctx: click.Context, containers: tuple[str, ...], seconds: int | None) -> int:
+def restart(ctx: click.Context, containers: tuple[str, ...], seconds: int | None, signal: str) -> int:
     """Stop containers and start them again."""
     client = connect(ctx)
-    return each(containers, lambda word: client.restart(word, seconds))
+    return each(containers, lambda word: client.restart(word, seconds, signal))
 
 
 @click.command()
@@ -72,15 +110,16 @@ def unpause(ctx: click.Context, containers: tuple[str, ...]) -> int:
 
 @click.command()
 @click.option("-f", "--force", is_flag=True, help="Kill it first if it runs; a missing container is no error.")
+@click.option("-v", "--volumes", is_flag=True, help="Remove its anonymous volumes, too.")
 @containers
 @click.pass_context
-def rm(ctx: click.Context, containers: tuple[str, ...], force: bool) -> int:
+def rm(ctx: click.Context, containers: tuple[str, ...], force: bool, volumes: bool) -> int:
     """Remove containers. Their exits stay in the ledger."""
     client = connect(ctx)
 
     def remove(word: str) -> None:
         try:
-            client.remove(word, force=force)
+            client.remove(word, force=force, volumes=volumes)
         except NoSuchContainer:
             if not force:
                 raise

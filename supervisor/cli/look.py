@@ -1,15 +1,15 @@
 """`ps` and `inspect`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import output, spoken
+from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
-from supervisor.model.errors import ExitdError
+from supervisor.model.errors import BadRequest, ExitdError
 
 if TYPE_CHECKING:
     from supervisor.api.client import Client
@@ -18,9 +18,11 @@ COLUMNS = {
     "CONTAINER ID": "ID",
     "NAMESPACE": "Namespace",
     "NAME": "Name",
+    "IMAGE": "Image",
     "COMMAND": "Command",
     "CREATED": "RunningFor",
     "STATUS": "Status",
+    "PORTS": "Ports",
     "RUNTIME": "Runtime",
     "RUNS": "Run",
     "POD ID": "PodID",
@@ -33,21 +35,41 @@ COLUMNS = {
 @click.option("--no-trunc", is_flag=True, help="Print whole ids and commands.")
 @click.option("-s", "--size", is_flag=True, help="Show what each has written over its image.")
 @click.option(
-    "--filter", "filters", multiple=True, metavar="K=V", help="By id, name, status, label, namespace, pod or health."
+    "-f",
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="K=V",
+    help="By id, name, status, exited, label, ancestor, before, since, volume, network, namespace, pod or health.",
 )
+@click.option(
+    "-n", "--last", type=parse.WholeNumber(-1, 2**31 - 1), default=-1, metavar="N", help="The N newest, ended or not."
+)
+@click.option("-l", "--latest", is_flag=True, help="The newest one, ended or not.")
 @click.option(
     "-p", "--pod", "pods", multiple=True, metavar="POD", help="Only containers of this pod, by the beginning of its id."
 )
-@output.option("table")
+@output.option("table", short=False)
 @click.pass_context
 def ps(
     ctx: click.Context, all_of_them: bool, quiet: bool, no_trunc: bool, size: bool, filters: tuple[str, ...],
-    pods: tuple[str, ...], format_: str,
+    last: int, latest: bool, pods: tuple[str, ...], format_: str,
 ) -> int:  # fmt: skip
-    """List containers."""
+    """List containers, the newest first.
+
+    \b
+    exitctl ps -a -f status=exited -f ancestor=busybox
+    exitctl ps -l --format '{{.Name}}: {{.Status}}'
+    """
     wanted = output.format_of(format_)
+    for word in filters:
+        if "{{" in word:
+            raise BadRequest(f"-f {word}: -f is --filter here, as with docker; a template goes to --format")
     client = connect(ctx)
-    found = client.list(all_of_them=all_of_them, filters=(*filters, *(f"pod={pod}" for pod in pods)))
+    most = 1 if latest else last
+    found = newest(
+        client.list(all_of_them=all_of_them or most >= 0, filters=(*filters, *(f"pod={pod}" for pod in pods))), most
+    )
     if quiet:
         print("".join(f"{c.id if no_trunc else c.id[: spoken.SHORT_ID]}\n" for c in found), end="")
         return 0
@@ -83,6 +105,12 @@ def inspect(ctx: click.Context, containers: tuple[str, ...], format_: str) -> in
     return worst
 
 
+def newest(containers: Iterable[pb.Container], most: int = -1) -> list[pb.Container]:
+    """Return so many of them, the newest first; -1: all."""
+    ordered = sorted(containers, key=lambda container: spoken.nanoseconds(container.created_at), reverse=True)
+    return ordered if most < 0 else ordered[:most]
+
+
 def list_document(container: pb.Container, now: int, *, whole: bool) -> Document:
     """Return one line of `ps`, with docker's field names for its templates where docker has them."""
     spec = container.spec
@@ -100,6 +128,7 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
         if container.recovering
         else pb.Phase.Name(container.phase).removeprefix("PHASE_").lower(),
         "Status": spoken.status(container, now),
+        "Ports": _ports(container),
         "Runtime": spec.runtime,
         "Pid": container.init.pid,
         "Run": container.run,
@@ -120,6 +149,14 @@ def _add_sizes(client: "Client", documents: list[Document], found: Sequence[pb.C
         each = known.get(container.id)
         document["Size"] = "" if each is None else spoken.size(each.layer_bytes) + ("" if each.complete else "+")
         document["SizeBytes"] = None if each is None else each.layer_bytes
+
+
+def _ports(container: pb.Container) -> str:
+    if not container.spec.ports:
+        return ""
+    from supervisor.cli.portwords import column
+
+    return column(container.spec.ports)
 
 
 def _pod_id(container: pb.Container) -> str:

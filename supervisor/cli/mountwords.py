@@ -19,6 +19,7 @@ KEYS = {  # of --mount, each with the names that docker and podman know it by
     "nonrecursive": ("bind-nonrecursive",),
     "size": ("tmpfs-size",),
     "mode": ("tmpfs-mode",),
+    "nocopy": ("volume-nocopy",),
 }
 _KEY = {name: key for key, names in KEYS.items() for name in names}
 TRUE, FALSE = ("", "true", "1"), ("false", "0")
@@ -48,10 +49,12 @@ def mounts(words: MountWords) -> list[pb.Mount]:
 
 def volume(word: str) -> pb.Mount:
     """Return the mount of `SRC:DST[:OPTION,...]`: SRC is a directory or file, relative to here, or, as a plain word,
-    the name of a volume. Raises BadRequest."""
+    the name of a volume; or of `DST`, for an anonymous volume. Raises BadRequest."""
     source, *rest = word.split(":")
+    if not rest and source.startswith("/"):
+        return pb.Mount(anonymous=True, destination=source)
     if len(rest) not in (1, 2) or not source or not all(rest):
-        raise BadRequest(f"mount {word!r} is not of the form SRC:DST or SRC:DST:ro")
+        raise BadRequest(f"mount {word!r} is not of the form SRC:DST, SRC:DST:ro or /DST")
     options = rest[1].split(",") if len(rest) == 2 else []
     kept = [each for each in options if each not in ("ro", "rw", "rbind", "nocopy")]
     if {"z", "Z"} & {*kept}:
@@ -65,13 +68,15 @@ def volume(word: str) -> pb.Mount:
         destination=_destination(rest[0], f"mount {word!r}"),
         read_only="ro" in options,
         options=kept,
+        no_copy=named and "nocopy" in options,
     )
 
 
 def bind_word(mount: pb.Mount) -> str:
     """Return a bind mount as `docker inspect` shows it."""
     options = ("ro" if mount.read_only else "rw", *mount.options)
-    return f"{mount.source or mount.volume or mount.empty_dir}:{mount.destination}:{','.join(options)}"
+    source = mount.source or mount.volume or mount.empty_dir
+    return ":".join(word for word in (source, mount.destination, ",".join(options)) if word)
 
 
 def tmpfs_options(mount: pb.Mount) -> str:
@@ -113,10 +118,9 @@ def _mount(word: str) -> pb.Mount:
 
 
 def _of_volume(given: dict[str, str], what: str, destination: str, *, read_only: bool) -> pb.Mount:
-    if not (name := given.pop("source", "")):
-        raise BadRequest(f"{what}: which volume? Add src=NAME")
+    name, no_copy = given.pop("source", ""), _truth(given.pop("nocopy", "false"), what)
     _refuse_rest(given, what, "volume")
-    return pb.Mount(volume=name, destination=destination, read_only=read_only)
+    return pb.Mount(volume=name, anonymous=not name, destination=destination, read_only=read_only, no_copy=no_copy)
 
 
 def _of_tmpfs(given: dict[str, str], what: str, destination: str, *, read_only: bool) -> pb.Mount:

@@ -42,5 +42,5 @@ def _host(word: str) -> pb.HostEntry:
     if not name or not address:
         raise BadRequest(f"--add-host {word}: write NAME:ADDRESS, as in db:192.0.2.7")
     if address == GATEWAY:
-        raise BadRequest(f"--add-host {word}: no network of exitd's has a gateway; write the machine's address")
+        raise BadRequest(f"--add-host {word}: write the machine's address, as the container reaches it")
     return pb.HostEntry(name=name, address=address.removeprefix("[").removesuffix("]"))

@@ -5,12 +5,14 @@ import os
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.client import Client, Unreachable
-from supervisor.cli import output, parse
+from supervisor.api.client import Client
+from supervisor.cli import live, output, parse
 from supervisor.cli.app import OWN_FAILURE, complain, connect
+from supervisor.cli.away import GONE, EventsFollowed, reconnect
 from supervisor.cli.shape import Document, event_document, lost_document, time_text
 from supervisor.cli.watch import event_line
 from supervisor.model.errors import BadRequest
+from supervisor.model.watched import NODE
 
 HEADINGS = ("TARGET", "KIND", "SINCE", "PROCESSES", "EXITS", "TROUBLE")
 EXIT = "exit"
@@ -23,38 +25,43 @@ EXIT = "exit"
 @click.option(
     "--runc-root", default="", metavar="DIR", help="Watch all containers in a state directory of runc or crun."
 )
+@click.option("--node", is_flag=True, help="Watch all that is found on this machine: now, and what comes later.")
 @click.option("--list", "listed", is_flag=True, help="List the watches.")
 @click.option("--stop", metavar="TARGET", help="End the watch of this pid, socket or directory.")
 @click.option("-d", "--detach", is_flag=True, help="Watch without showing the ends.")
+@reconnect
 @output.option("table")
 @click.argument("pid", metavar="[PID]", required=False, type=parse.WholeNumber(1, 2**31 - 1))
 @click.pass_context
 def watch(
-    ctx: click.Context, containerd: str, runc_root: str, listed: bool, stop: str | None, detach: bool, format_: str,
-    pid: int | None,
+    ctx: click.Context, containerd: str, runc_root: str, node: bool, listed: bool, stop: str | None, detach: bool,
+    patience: float, format_: str, pid: int | None,
 ) -> int:  # fmt: skip
     """Watch containers of other engines, and show how each ends. Each end goes into the ledger and the events like one
     of exitd's own, with its true code, even while no command shows it; the containers are not touched. Ctrl-C stops
     showing, --stop ends the watch."""
     wanted = output.format_of(format_)
-    given = [pid is not None, bool(containerd), bool(runc_root), listed, stop is not None]
+    given = [pid is not None, bool(containerd), bool(runc_root), node, listed, stop is not None]
     if sum(given) != 1:
-        raise BadRequest("what to watch: PID, --containerd SOCKET or --runc-root DIR; or --list, or --stop TARGET")
+        what = "PID, --containerd SOCKET, --runc-root DIR, or all of this machine: --node"
+        raise BadRequest(f"what to watch: {what}; or --list, or --stop TARGET")
     client = connect(ctx)
     if listed:
         return _list(client, wanted)
     if stop is not None:
-        client.end_watch(stop if stop.isdecimal() else os.path.abspath(stop))
+        client.end_watch(stop if stop.isdecimal() or stop == NODE else os.path.abspath(stop))
         print(stop, flush=True)
         return 0
     paths = (os.path.abspath(path) if path else "" for path in (containerd, runc_root))
-    reply = client.watch(pb.WatchRequest(pid=pid or 0, containerd=next(paths), runc_root=next(paths)))
+    reply = client.watch(pb.WatchRequest(pid=pid or 0, containerd=next(paths), runc_root=next(paths), node=node))
     if reply.watch.trouble:
         complain(reply.watch.trouble)
     if detach:
         print(reply.watch.target, flush=True)
         return 0
-    return _show(client, reply, wanted)
+    if node:
+        return live.follow(client, live.Shown(wanted, reply.seq), patience)
+    return _show(client, reply, wanted, patience)
 
 
 def _list(client: Client, wanted: output.Format) -> int:
@@ -77,14 +84,13 @@ def _row(document: Document) -> list[str]:
     return [str(value) for value in document.values()]
 
 
-def _show(client: Client, reply: pb.WatchReply, wanted: output.Format) -> int:
+def _show(client: Client, reply: pb.WatchReply, wanted: output.Format, patience: float) -> int:
     """Print each end as it comes; of a single process, until its end."""
     complain(f"watching {reply.watch.target}; ctrl-c ends the showing, and --stop the watch")
-    last = reply.seq - 1
     filters = (f"watch={reply.watch.target}", f"type={EXIT}", "type=unwatch")
+    followed = EventsFollowed(client, pb.EventsRequest(from_seq=reply.seq, filters=filters), patience)
     try:
-        for item in client.events(pb.EventsRequest(from_seq=reply.seq, filters=filters)):
-            last = max(last, item.event.seq, item.bookmark, item.lost.to)
+        for item in followed:
             match item.WhichOneof("item"):
                 case "event" if item.event.type == EXIT:
                     _print(event_line(item.event), event_document(item.event), wanted)
@@ -98,8 +104,8 @@ def _show(client: Client, reply: pb.WatchReply, wanted: output.Format) -> int:
                     complain(f"the events {lost['From']} to {lost['To']} came too fast; exitctl exits has them")
                 case _:
                     pass
-    except Unreachable:
-        again = f"exitctl events --filter watch={reply.watch.target} --from-seq {last + 1}"
+    except GONE:
+        again = f"exitctl events --filter watch={reply.watch.target} --from-seq {followed.last + 1}"
         complain(f"the daemon went away; it goes on watching when it is back: {again}")
         return OWN_FAILURE
     return 0

@@ -34,9 +34,11 @@ def format_of(text: str) -> Format:
     raise BadRequest(f"--format {text!r} is not known: table, json, jsonl or a template such as '{{{{.ID}}}}'{hint}")
 
 
-def option(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def option(default: str, *, short: bool = True) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """`short`: -f is this option, too."""
     text = f"table, json, jsonl or a Go-like template; default {default}."
-    return click.option("-f", "--format", "format_", default=default, metavar="FORMAT", help=text)
+    names = ("-f", "--format") if short else ("--format",)
+    return click.option(*names, "format_", default=default, metavar="FORMAT", help=text)
 
 
 def show(

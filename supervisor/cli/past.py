@@ -122,7 +122,7 @@ def last_words(client: Client, container_id: str) -> tuple[str, ...]:
 
 
 def _row(exit_: pb.Exit, *, whole: bool) -> list[str]:
-    name = exit_.name + (f" exec {exit_.exec_id}" if exit_.exec_id else "")
+    name = spoken.called(exit_) + (f" exec {exit_.exec_id}" if exit_.exec_id else "")
     container_id = exit_.container_id if whole else spoken.short_id(exit_.container_id)
     how = spoken.outcome(exit_) + (f": {exit_.cause}" if exit_.cause else "")
     at, mark = time_text(exit_.at), "unverified" if exit_.unverified else ""

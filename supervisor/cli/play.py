@@ -1,8 +1,9 @@
 """`play`: the pods of Kubernetes manifests, with the options of podman kube play."""
 
 import os
+import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import click
 
@@ -11,7 +12,9 @@ from supervisor.api.client import Client
 from supervisor.cli import parse
 from supervisor.cli.app import complain, connect, exit_code
 from supervisor.cli.manifest import kube
+from supervisor.cli.manifest.downward import LOOPBACK, NodeFacts
 from supervisor.cli.manifest.kube import ManifestSource
+from supervisor.cli.manifest.objects import DEPLOYMENT
 from supervisor.cli.playing import Interruption, Played, Playing
 from supervisor.cli.pods import read_text
 from supervisor.cli.securitywords import read_profile
@@ -48,18 +51,38 @@ def play(
         raise BadRequest("--down goes with neither --replace nor --wait")
     sources = tuple(map(_source, files))
     if down:
-        return _down(connect(ctx), kube.names(sources))
+        return _down(connect(ctx), kube.names(sources), kube.deployments(sources))
     program = os.path.abspath(runtime) if "/" in runtime else runtime
-    wanted = kube.play(sources, lambda: str(uuid.uuid4()), program, read_profile)
+    wanted = kube.play(sources, lambda: str(uuid.uuid4()), program, read_profile, this_node())
     for warning in wanted.warnings:
         complain(warning)
     client = connect(ctx)
-    if replace and (failed := _down(client, tuple((pod.namespace, pod.name) for pod in wanted.pods), missing=True)):
-        return failed
+    if replace:
+        pods = tuple((pod.namespace, pod.name) for pod in wanted.pods)
+        if failed := _down(client, pods, kube.deployments(sources), missing=True):
+            return failed
     with Interruption() as interruption:
         playing = Playing(client, interruption, init_timeout or None)
         _report(playing.play(wanted))
         return _to_the_end(playing) if wait else 0
+
+
+def this_node() -> NodeFacts:
+    """Return what a pod may learn of this machine. Its address is that of the way to others; asking for it sends
+    nothing."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return NodeFacts(os.uname().nodename, _own_address(), len(os.sched_getaffinity(0)), memory)
+
+
+def _own_address() -> str:
+    for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as line:
+                line.connect((somewhere, 9))
+                return str(line.getsockname()[0])
+        except OSError:  # no such family here, or no way out
+            continue
+    return LOOPBACK
 
 
 def _source(file: str) -> ManifestSource:
@@ -88,20 +111,33 @@ def _to_the_end(playing: Playing) -> int:
     return next((number for number in map(number_of, exits) if number), 0)
 
 
-def _down(client: Client, wanted: tuple[tuple[str, str], ...], *, missing: bool = False) -> int:
-    """Remove all of them, even if some fail. A pod that does not exist counts as removed."""
+Names = tuple[tuple[str, str], ...]  # each a namespace and a name
+
+
+def _down(client: Client, pods: Names, deployments: Names, *, missing: bool = False) -> int:
+    """Remove all of them, even if some fail; of a Deployment all pods that there are, however many the file says now. A
+    pod that does not exist counts as removed."""
     there = {(pod.pause.spec.namespace, pod.pause.spec.name): pod for pod in client.pods()}
-    found = [there[key] for key in wanted if key in there]
-    for _, name in (key for key in wanted if key not in there and not missing):
+    found = {key: there[key] for key in pods if key in there}
+    for _, name in (key for key in pods if key not in there and not missing):
         complain(f"no pod {name}: nothing to take down")
+    for namespace, name in deployments:
+        of_it = {k: pod for k, pod in there.items() if _deployment(pod) == f"{namespace}/{name}"}
+        if not (of_it or missing):
+            complain(f"no pod of the deployment {name}: nothing to take down")
+        found |= of_it
     if missing and not found:
         return 0
-    stopped = _each("Pods stopped:", found, lambda pod: client.stop_pod(pod.id))
-    removed = _each("Pods removed:", found, lambda pod: client.remove_pod(pod.id, force=True))
+    stopped = _each("Pods stopped:", found.values(), lambda pod: client.stop_pod(pod.id))
+    removed = _each("Pods removed:", found.values(), lambda pod: client.remove_pod(pod.id, force=True))
     return max(stopped, removed)
 
 
-def _each(heading: str, found: list[pb.Pod], act: Callable[[pb.Pod], object]) -> int:
+def _deployment(pod: pb.Pod) -> str:
+    return pod.pause.spec.annotations.get(DEPLOYMENT, "")
+
+
+def _each(heading: str, found: Iterable[pb.Pod], act: Callable[[pb.Pod], object]) -> int:
     worst = 0
     print(heading)
     for pod in found:

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -99,6 +100,8 @@ class Playing:
         images = self._fetch(wanted)
         for path in (path for pod in wanted.pods for path in pod.host_paths):
             prepare(path)
+        for volume in wanted.volumes:  # which stay, whatever becomes of the play: they may have been there before
+            self._client.create_volume(volume)
         with ExitStack() as undo:
             undo.callback(self.take_back)
             played = tuple(self._pod(pod, images) for pod in wanted.pods)
@@ -175,8 +178,11 @@ class Playing:
         inits = [self._create(pod, member, images) for member in plan.inits]
         members = [self._create(pod, member, images) for member in plan.members]
         deadline = None if self._init_seconds is None else time.monotonic() + self._init_seconds
-        for init in inits:
-            self._finish(init, deadline)
+        for init, wanted in zip(inits, plan.inits, strict=True):
+            if wanted.sidecar:
+                self._begin_sidecar(init, deadline)
+            else:
+                self._finish(init, deadline)
         for member in members:
             self._interruption.check()
             self._client.start(member.id)
@@ -207,6 +213,29 @@ class Playing:
         except ExitdError as error:
             raise _explained(error, member) from error
 
+    def _begin_sidecar(self, sidecar: pb.Container, deadline: float | None) -> None:
+        """Start it, and wait until it has begun to work, as its startup probe and its hook say."""
+        name = sidecar.spec.name
+        seq = self._client.info().seq
+        changes = self._client.events(pb.EventsRequest(from_seq=seq + 1, filters=[f"id={sidecar.id}"]))
+        late = threading.Timer(_left(deadline), changes.cancel) if deadline is not None else None
+        try:
+            if late is not None:
+                late.start()
+            self._client.start(sidecar.id)
+            with self._interruption.waiting():
+                while not (now := self._client.inspect(sidecar.id)).probes.started and now.HasField("probes"):
+                    if now.phase in (pb.PHASE_EXITED, pb.PHASE_REMOVING):
+                        raise InitFailed(f"sidecar {name} has ended and is not started again")
+                    if next(changes, None) is None:
+                        raise InitFailed(f"sidecar {name} had not begun to work in time; --init-timeout sets the limit")
+        except NoSuchContainer as error:
+            raise InitFailed(f"sidecar {name} was removed before it had begun to work") from error
+        finally:
+            if late is not None:
+                late.cancel()
+            changes.cancel()
+
     def _finish(self, init: pb.Container, deadline: float | None) -> None:
         """Start it, and wait until it has ended with 0. Its policy may restart it until then."""
         waiting = self._client.begin_wait(init.id, run=init.run or 1)
@@ -224,13 +253,17 @@ class Playing:
             raise InitFailed(f"init container {init.spec.name} ended with {outcome(exit_)}; its last words: {words}")
 
     def _next_exit(self, init: pb.Container, waiting: Waiting, deadline: float | None) -> pb.Exit | None:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        left = None if deadline is None else _left(deadline)
         try:
             with self._interruption.waiting():
                 return waiting.result(left)
         except TimedOut as error:
             name = init.spec.name
             raise InitFailed(f"init container {name} had not ended in time; --init-timeout sets the limit") from error
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 def prepare(path: HostPath) -> None:

@@ -58,7 +58,8 @@ def details(pod: pb.Pod) -> list[tuple[str, str]]:
 
 
 def status(pod: pb.Pod) -> Document:
-    """Return `status` of `inspectp`. There is no address: a pod's network is its own loopback, or the machine's."""
+    """Return `status` of `inspectp`. Without an address the pod's network is its own loopback, or the machine's."""
+    ip, *more = [each.partition("/")[0] for net in pod.pause.networks for each in net.addresses] or [""]
     return {
         "annotations": _sorted(pod.pause.spec.annotations),
         "createdAt": time_text(pod.pause.created_at),
@@ -66,7 +67,7 @@ def status(pod: pb.Pod) -> Document:
         "labels": _sorted(pod.pause.spec.labels),
         "linux": {"namespaces": {"options": _options(pod)}},
         "metadata": _metadata(pod),
-        "network": {"additionalIps": [], "ip": ""},
+        "network": {"additionalIps": [{"ip": each} for each in more], "ip": ip},
         "runtimeHandler": pod.pause.spec.runtime,
         "state": pod.state,
     }

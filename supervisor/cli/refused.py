@@ -4,10 +4,9 @@ different of those that it has.
 Loaded when such an option was typed, and for docs/cli.md; what works as there is not listed.
 """
 
-SHORTS = {"-P": "--publish-all", "-a": "--attach", "-p": "--publish", "-q": "--quiet"}  # of those below
+SHORTS = {"-a": "--attach", "-q": "--quiet"}  # of those below
 
-_NETWORKS = "exitd makes no networks; --network host gives the container the host's"
-_PORTS = "exitd makes no networks; with --network host the container's ports are the host's"
+_NETWORKS = "the network's plugins choose addresses and names; a conflist of your own may fix them (docs/networks.md)"
 _USERS = "exitd makes no user namespaces; leave it out, and give the command a user without rights by --user"
 _BLOCKS = "exitd limits no block devices; a bundle may: --bundle DIR, linux.resources.blockIO of its config.json"
 _WINDOWS = "for Windows; the options of Linux are --cpus and --memory"
@@ -50,7 +49,6 @@ OPTIONS = {
     "--domainname": "exitd sets no NIS domain; for a host name with a domain: --hostname NAME.DOMAIN",
     "--env-host": "name each variable of this shell that it needs: -e NAME",
     "--env-merge": "write the whole value: -e NAME=VALUE",
-    "--expose": "leave it out: it only notes a port; with --network host the container's ports are the host's",
     "--gidmap": _USERS,
     "--gpus": "exitd adds no GPUs by itself; choose a runtime that does by --runtime, or a bundle with the devices",
     "--group-entry": "exitd adds nothing to the image's files; --group-add takes a number without an entry",
@@ -79,7 +77,7 @@ OPTIONS = {
     "--ip6": _NETWORKS,
     "--isolation": "for Windows; another runtime isolates otherwise: --runtime",
     "--kernel-memory": "the kernel has no such limit any more; --memory counts its share, too",
-    "--link": "exitd makes no networks; containers reach each other in a pod (--pod) or with --network host",
+    "--link": "containers of a network reach each other by address, those of a pod (--pod) by localhost",
     "--link-local-ip": _NETWORKS,
     "--mac-address": _NETWORKS,
     "--memory-swappiness": "cgroup v2 has no such setting; on v1 a bundle may: linux.resources.memory.swappiness",
@@ -98,8 +96,6 @@ OPTIONS = {
     "--pod-id-file": 'name the pod: --pod "$(cat FILE)"',
     "--preserve-fd": _DESCRIPTORS,
     "--preserve-fds": _DESCRIPTORS,
-    "--publish": _PORTS,
-    "--publish-all": _PORTS,
     "--quiet": "leave it out: a pull prints one line, on standard error, and only when it takes long",
     "--rdt-class": "a bundle may have it: --bundle DIR, linux.intelRdt of its config.json",
     "--read-only-tmpfs": "with --read-only nothing is mounted by itself; name what may be written: --tmpfs /tmp",
@@ -132,7 +128,7 @@ OPTIONS = {
 }
 
 DIFFERENT = {
-    "--add-host": "docker's host-gateway is not there: no network of exitd's has a gateway",
+    "--add-host": "docker's host-gateway is not there: write the gateway of exitctl inspect",
     "--annotation": "write KEY=VALUE, or KEY= for an empty one; the runtime sees those that the configuration admits",
     "--cap-add": "added to docker's 14 default capabilities; podman begins with 11 of them",
     "--cap-drop": "what is both dropped and added is added, as with docker; podman refuses that",
@@ -150,9 +146,11 @@ DIFFERENT = {
     "--log-driver": "cri (default), json-file, journald or none; no local, syslog, fluentd, k8s-file, passthrough",
     "--log-opt": "max-size, max-file, path and max-buffer-size; docker's mode is --log-mode",
     "--memory": "at least 4m; no swap on top unless --memory-swap says so, where docker gives as much again",
-    "--mount": "type=bind, volume or tmpfs; no image, no glob; no options of a volume's driver",
+    "--mount": "type=bind, volume or tmpfs; no image, no glob; of a volume's options volume-nocopy alone",
     "--name": "at most 63 characters",
-    "--network": "none (default: only a loopback interface), host or pod; no bridge, no names, no container:ID",
+    "--expose": "only -P looks at it; docker's other uses of it are not there",
+    "--network": "one network of CNI: bridge, its name, none, host or pod; no container:ID, no second one",
+    "--publish": "by the network's portmap; of a range of the machine's none is chosen for one port",
     "--no-hosts": "/etc/hostname and /etc/resolv.conf are the image's then, too",
     "--pid": "own (default), pod or host; no container:ID: put both into a pod",
     "--pids-limit": "2048 without it, as with podman; docker has no limit then",
@@ -166,7 +164,7 @@ DIFFERENT = {
     "--stop-timeout": "0 or more; docker's -1, no limit, is not there",
     "--sysctl": "of its own namespaces alone; in a pod, not those of the pod's",
     "--ulimit": "podman's word host is not read",
-    "--volume": "a new volume is empty, with the mode of what it hides; none anonymous; names up to 63 characters",
+    "--volume": "names up to 63 characters; labels of SELinux (z, Z) are refused",
 }
 
 

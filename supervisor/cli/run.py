@@ -13,6 +13,7 @@ from shim.frozen import frozen
 from supervisor.api.client import Client
 from supervisor.cli import checks, keys, parse, session
 from supervisor.cli.app import complain, connect
+from supervisor.cli.away import reconnect
 from supervisor.cli.fetch import fetch_image
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
 from supervisor.cli.spec import ALWAYS, container_spec, run_options
@@ -32,6 +33,7 @@ SHORT = {
     "hostname": ("-h",),
     "cpu_shares": ("-c",),
     "network": ("--net",),
+    "publish": ("-p",),
 }
 VALUES = {
     "name": ("NAME", "Its name; default: one is made up."),
@@ -44,7 +46,7 @@ VALUES = {
     "storage": ("WHERE", "Where it writes over its image: disk, tmpfs or tmpfs:SIZE; default: the daemon's (disk)."),
     "restart": ("POLICY", "no, always, on-failure[:n] or unless-stopped."),
     "stop_signal": ("SIGNAL", "What stop sends; default SIGTERM."),
-    "network": ("MODE", "none (default), host, or pod (a member's default: that of its pod)."),
+    "network": ("NAME", "bridge, a configured network's name, none, host or pod; default: the daemon's."),
     "ipc": ("MODE", "private (default) or host: this machine's shared memory."),
     "pid": ("MODE", "own (default), pod (a member's: that of its pod) or host."),
     "pod": ("POD", "Make it a member of this pod."),
@@ -81,6 +83,8 @@ LISTS = {
     ),
     "tmpfs": ("DST[:OPTION,...]", "An empty file system in memory; options: size=, mode=, ro, flags of mount(8)."),
     "device": ("SRC[:DST][:rwm]", "A device of this machine, or a directory of them."),
+    "publish": ("[[IP:][HOST]:]PORT", "Publish a port, or a range as in 7000-7009:7000-7009/udp; implies bridge."),
+    "expose": ("PORT", "A port that it serves, for -P."),
     "add_host": ("NAME:ADDRESS", "A line of its /etc/hosts."),
     "dns": ("ADDRESS", "A name server, in place of those of this machine."),
     "dns_search": ("DOMAIN", "A domain in which names are looked up."),
@@ -116,6 +120,9 @@ def container_options(function: Command) -> Command:
         click.option("--cpu-quota", type=parse.INT32, metavar="US", help="CPU time in each period; --cpus is simpler."),
         click.option("--cpu-period", type=parse.INT32, metavar="US", help="The period of --cpu-quota; default 100000."),
         click.option("--oom-score-adj", type=parse.INT32, metavar="N", help="How soon it dies when memory is short."),
+        click.option(
+            "-P", "--publish-all", is_flag=True, help="Publish the ports of --expose and of its image at free ones."
+        ),
         click.option("--no-hosts", is_flag=True, help="Its /etc/hosts, hostname and resolv.conf are its image's."),
         click.option("--init", is_flag=True, help="Begin its command under exitd's init program, which reaps orphans."),
         click.option("--read-only", is_flag=True, help="Make its root file system read-only."),
@@ -148,17 +155,18 @@ def _flags(name: str) -> tuple[str, ...]:
 @click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running.")
 @session.detach_keys
 @session.sig_proxy
+@reconnect
 @container_options
 @click.pass_context
 def run(
-    ctx: click.Context, /, detach: bool, detach_keys: str, sig_proxy: bool | None, cidfile: str, pidfile: str,
-    replaces: bool, **words: Any,
+    ctx: click.Context, /, detach: bool, detach_keys: str, sig_proxy: bool | None, patience: float, cidfile: str,
+    pidfile: str, replaces: bool, **words: Any,
 ) -> int:  # fmt: skip
     """Create a container, start it and follow it to its end; exit with its code."""
     options = run_options(words)
     spec = container_spec(options, os.environ)
     making = Making(cidfile, options.pull == ALWAYS, replaces=replaces)
-    manner = Manner(options.tty, options.interactive, keys.parse(detach_keys), sig_proxy)
+    manner = Manner(options.tty, options.interactive, keys.parse(detach_keys), sig_proxy, patience=patience)
     if not detach:
         manner.check("leave -t out")
     client = connect(ctx)
@@ -169,7 +177,8 @@ def run(
         print(container.id, flush=True)
         return 0
     by_log = not options.tty and container.spec.log.driver in LOGS_OF_OURS
-    followed = TerminalSession(client, SessionTarget(container.id, container.run or 1), replace(manner, by_log=by_log))
+    target = SessionTarget(container.id, container.run or 1, log_files=session.log_files(container.spec.log))
+    followed = TerminalSession(client, target, replace(manner, by_log=by_log))
     with ExitStack() as stack:
         with _nothing_left(client, container):
             stack.enter_context(followed)
@@ -208,6 +217,13 @@ def _create(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Contai
     if making.replaces and not spec.name:
         raise BadRequest("--replace: which container? Add its --name")
     fetch_image(client, spec, anew=making.anew)
+    container = _made(client, spec, making)
+    if container.network_hint:
+        complain(container.network_hint)
+    return container
+
+
+def _made(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:
     if not making.cidfile:
         return client.create(spec, replace=making.replaces)
     try:

@@ -75,6 +75,7 @@ def container_document(container: pb.Container) -> Document:
         "State": _state(container),
         "Config": _config(spec),
         "HostConfig": _host_config(spec),
+        "NetworkSettings": _network_settings(container),
         "RestartCount": container.restart_count,
         "LogPath": container.log_path,
         "Exit": exit_document(container.exit) if container.HasField("exit") else None,
@@ -139,7 +140,15 @@ def _state(container: pb.Container) -> Document:
         "StartedAt": _time_or_never(container, "started_at"),
         "FinishedAt": _time_or_never(container, "finished_at"),
         "Health": _health(container.health) if container.HasField("health") else None,
+        **({"Probes": _probes(container.probes)} if container.HasField("probes") else {}),
     }
+
+
+def _probes(states: pb.ProbeStates) -> Document:
+    """Return what Kubernetes' probes have found; null for one that there is not."""
+    names = ("startup", "liveness", "readiness")
+    found = {each.title(): _health(getattr(states, each)) if states.HasField(each) else None for each in names}
+    return {"Started": states.started, "Ready": states.ready, **found}
 
 
 def _health(health: pb.Health) -> Document:
@@ -152,11 +161,18 @@ def _result(result: pb.HealthResult) -> Document:
     return {
         "Start": time_text(result.start),
         "End": time_text(result.end),
-        "ExitCode": number_of(pb.Exit(kind=result.kind, code=code, signal=signal)),
+        "ExitCode": _number(result, code, signal),
         "Output": result.output.decode("utf-8", "replace"),
         "Exit": {"Kind": result.kind, "Code": code, "Signal": signal, "Cause": result.cause},
         "TimedOut": result.timed_out,
     }
+
+
+def _number(result: pb.HealthResult, code: int | None, signal: int | None) -> int:
+    """A probe over the network has no code: as docker's tools read it, 0 is good and 1 is not."""
+    if result.kind in ("passed", "failed"):
+        return 0 if result.kind == "passed" else 1
+    return number_of(pb.Exit(kind=result.kind, code=code, signal=signal))
 
 
 def _config(spec: pb.ContainerSpec) -> Document:
@@ -187,6 +203,11 @@ def _check(health: pb.HealthSpec) -> Document:
     }
 
 
+def _files(spec: pb.ContainerSpec) -> Document:
+    """Return the names of the files that are made for it, by where they are."""
+    return {mount.destination: [file.path for file in mount.files] for mount in spec.mounts if mount.files}
+
+
 def _host_config(spec: pb.ContainerSpec) -> Document:
     # `inspect` alone needs them.
     from supervisor.cli.limitwords import device_word
@@ -201,10 +222,12 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "Runtime": spec.runtime,
         "Memory": spec.memory_bytes,
         "NetworkMode": spec.network or "none",
+        "PublishAllPorts": spec.expose.publish_all,
         "RestartPolicy": {"Name": policy, "MaximumRetryCount": int(retries) if retries.isdecimal() else 0},
         "AutoRemove": spec.auto_remove,
         "ReadonlyRootfs": spec.read_only,
-        "Binds": [bind_word(mount) for mount in spec.mounts if not mount.tmpfs],
+        "Binds": [bind_word(mount) for mount in spec.mounts if not (mount.tmpfs or mount.files)],
+        **({"Files": files} if (files := _files(spec)) else {}),
         "Tmpfs": {mount.destination: tmpfs_options(mount) for mount in spec.mounts if mount.tmpfs},
         "MemoryReservation": spec.limits.memory_reservation_bytes,
         "MemorySwap": spec.limits.memory_swap_bytes or spec.memory_bytes,
@@ -233,6 +256,41 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "LogConfig": {"Type": spec.log.driver, "Config": log_options(spec.log)},
         "SecurityOpt": security_options(spec.security),
         "Storage": spec.storage,
+    }
+
+
+def _network_settings(container: pb.Container) -> Document:
+    from supervisor.cli.portwords import by_port
+
+    found = {each.network: _network(each) for each in container.networks}
+    first = next(iter(found.values()), _network(pb.Attachment()))
+    kept = (
+        "IPAddress",
+        "IPPrefixLen",
+        "Gateway",
+        "MacAddress",
+        "GlobalIPv6Address",
+        "GlobalIPv6PrefixLen",
+        "IPv6Gateway",
+    )
+    return {"Networks": found, "Ports": by_port(container.spec.ports), **{name: first[name] for name in kept}}
+
+
+def _network(attached: pb.Attachment) -> Document:
+    """Return docker's fields: the first address of each family. `Addresses` has all of them."""
+    four = next((each for each in attached.addresses if ":" not in each), "")
+    six = next((each for each in attached.addresses if ":" in each), "")
+    return {
+        "IPAddress": four.partition("/")[0],
+        "IPPrefixLen": int(four.partition("/")[2] or 0),
+        "Gateway": next((each for each in attached.gateways if ":" not in each), ""),
+        "MacAddress": attached.mac,
+        "GlobalIPv6Address": six.partition("/")[0],
+        "GlobalIPv6PrefixLen": int(six.partition("/")[2] or 0),
+        "IPv6Gateway": next((each for each in attached.gateways if ":" in each), ""),
+        "Interface": attached.interface,
+        "Addresses": list(attached.addresses),
+        "DNSServers": list(attached.dns_servers),
     }
 
 

@@ -13,6 +13,7 @@ from supervisor.cli.limitwords import LimitWords, cpu_limit_milli, devices, limi
 from supervisor.cli.logwords import log_spec
 from supervisor.cli.mountwords import MountWords, mounts
 from supervisor.cli.namewords import NameWords, resolver_spec
+from supervisor.cli.portwords import PortWords, expose_spec, ports
 from supervisor.cli.rightswords import RightsWords, rights_spec
 from supervisor.cli.securitywords import security_spec
 from supervisor.images import reference
@@ -80,6 +81,7 @@ class RunOptions:
     limits: LimitWords = field(default_factory=LimitWords)
     mounts: MountWords = field(default_factory=MountWords)
     names: NameWords = field(default_factory=NameWords)
+    ports: PortWords = field(default_factory=PortWords)
 
 
 def run_options(words: dict[str, Any]) -> RunOptions:
@@ -90,6 +92,7 @@ def run_options(words: dict[str, Any]) -> RunOptions:
         "limits": LimitWords,
         "mounts": MountWords,
         "names": NameWords,
+        "ports": PortWords,
     }
     taken = {name: _taken(words, part) for name, part in parts.items()}
     rest = {name: value for name, value in words.items() if not any(name in each for each in taken.values())}
@@ -123,6 +126,8 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         stop_signal=options.stop_signal,
         stop_timeout_seconds=options.stop_timeout,
         network=options.network,
+        ports=ports(options.ports.publish),
+        expose=expose_spec(options.ports),
         labels=_labels(options),
         hostname=options.hostname,
         read_only=options.read_only,

@@ -10,7 +10,18 @@ TRUTH = {
 }
 
 
-class Spelled(click.Command):
+class OwnErrors(click.Command):
+    """A command whose every usage error names it. Of an option without its value click does not say whose it is."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+
+class Spelled(OwnErrors):
     """A command that reads its options as docker's parser does. An option that it lacks and docker or podman has is
     refused with what to do instead."""
 

@@ -23,6 +23,20 @@ def short_id(id: str) -> str:
     return own[:SHORT_ID] + at + where
 
 
+def short_name(name: str) -> str:
+    """Return a name; the beginning of one that is an engine's id of 64 hexadecimal digits."""
+    return name[:SHORT_ID] if len(name) == 64 and set(name) <= set("0123456789abcdef") else name
+
+
+def called(exit_: pb.Exit) -> str:
+    """Return the name of whose end it is: for another engine's container, its pod and what that engine calls it."""
+    from supervisor.model.watched import FOREIGN
+
+    if FOREIGN not in exit_.container_id:
+        return exit_.name
+    return "/".join(word for word in (exit_.names.pod, exit_.names.container) if word) or short_name(exit_.name)
+
+
 def nanoseconds(moment: Timestamp) -> int:
     """Convert a protobuf timestamp to ns since 1970."""
     return moment.seconds * SECOND_NS + moment.nanos
@@ -118,7 +132,7 @@ def _status(container: pb.Container, now_ns: int) -> str:
         case pb.PHASE_RUNNING if container.monitored_by == "unresponsive":
             return f"Up {span(now_ns - nanoseconds(container.started_at))} (unresponsive)"
         case pb.PHASE_RUNNING:
-            return f"Up {span(now_ns - nanoseconds(container.started_at))}{_health(container.health.status)}"
+            return f"Up {span(now_ns - nanoseconds(container.started_at))}{_health(container)}"
         case pb.PHASE_PAUSED:
             return f"Up {span(now_ns - nanoseconds(container.started_at))} (Paused)"
         case pb.PHASE_RESTARTING:
@@ -131,8 +145,16 @@ def _status(container: pb.Container, now_ns: int) -> str:
             return "Unknown"
 
 
-def _health(status: str) -> str:
+def _health(container: pb.Container) -> str:
+    status = container.health.status
+    if container.HasField("probes"):
+        states = container.probes
+        return " (starting)" if not states.started else "" if not states.HasField("readiness") else _ready(states)
     return f" ({'health: ' if status == 'starting' else ''}{status})" if status else ""
+
+
+def _ready(states: pb.ProbeStates) -> str:
+    return " (ready)" if states.ready else " (not ready)"
 
 
 def command(args: tuple[str, ...] | list[str], *, whole: bool) -> str:

@@ -19,6 +19,7 @@ from supervisor.compare import descent
 from supervisor.model.errors import ExitdError
 from supervisor.runtime.oci import bundle, cgroups, rootfs
 
+APART = ("--default-network", "none")  # nothing of this machine's network is touched
 ANSWER_SECONDS = 30.0
 LEAVE_SECONDS = 10.0
 MNT_DETACH = 2
@@ -82,7 +83,7 @@ class Stage:
 
     def raise_daemon(self) -> None:
         """Start exitd and return when it answers. Raises StageFailed."""
-        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json")
+        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", *APART)
         with (self.base / "exitd.log").open("ab") as log, held_back():
             self._daemon = subprocess.Popen(
                 (sys.executable, "-m", "supervisor", *words),

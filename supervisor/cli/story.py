@@ -56,17 +56,30 @@ REASONS = {
     "stop": "It was asked to stop{by}.",
     "kill": "It was sent a signal on request{by}.",
     "oom": "The kernel killed it because the memory limit was reached.",
-    "timeout": "Its time limit had passed and ended it{by}.",
-    "health": "Its health check had failed, and the policy ended it{by}.",
-    "pause-exit": "The pause container of its pod had ended, and the pod's policy stopped it{by}.",
-    "node-shutdown": "The node was shutting down{by}.",
+    "timeout": "exitd killed it because its time limit had passed{by}.",
+    "health": "exitd ended it because its health check had failed{by}.",
+    "pause-exit": "exitd stopped it because the pause container of its pod had ended{by}.",
+    "node-shutdown": "exitd stopped it because the node was shutting down{by}.",
     "unknown": "Who asked for it is not known.",
 }
 
+# Why exitd itself asked for it, where the reason does not say so.
+POLICIES = {
+    "last-member": "the last member of its pod had ended",
+    "new-sandbox": "its pod has a new pause container",
+    "start-failed": "its start had failed",
+    "container-exit": "its container had ended",
+}
+
 DECISIONS = {
-    "ended": "The {who} does not restart it.",
+    "ended": "The {who} does not start it again.",
+    "none": "It has no restart policy: nothing starts it again.",
+    "gone": "It was not started again.",
     "gave-up": "The {who} gave up after {restarts}.",
-    "restart": "The {who} asked for another run.",
+    "stopped": "The {who} does not start again what was stopped on request.",
+    "succeeded": "The {who} does not start again what exited 0.",
+    "next-boot": "The {who} starts nothing again before the next boot.",
+    "restart": "The {who} starts it again.",
     "remove": "It was removed afterwards, as --rm asked; this entry of the ledger stays.",
 }
 
@@ -157,12 +170,14 @@ def _asked(exit_: pb.Exit) -> str:
     if exit_.reason == "oom" and isinstance(status, Unknown):
         return f"Memory ran out in it, and {status.number} is the number of the signal that the kernel sends for that."
     sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")
-    return sentence.format(by=_by(exit_.by))
+    return sentence.format(by=_by(exit_.by, exit_.reason))
 
 
-def _by(by: pb.By) -> str:
+def _by(by: pb.By, reason: str) -> str:
+    """Name who asked for it; nothing where the reason has named exitd already."""
     if by.policy:
-        return f", by the policy {by.policy}"
+        why = POLICIES.get(by.policy)
+        return "" if by.policy == reason else f", by exitd: {why}" if why else f", by exitd's rule {by.policy}"
     uid = f"user {by.uid}" if by.HasField("uid") else ""
     pid = f"process {by.pid}" if by.HasField("pid") else ""
     return f", by {' in '.join(filter(None, (uid, pid)))}" if uid or pid else ""
@@ -196,14 +211,14 @@ def _left_behind(exit_: pb.Exit) -> list[str]:
 def _policy(exit_: pb.Exit, container: pb.Container | None) -> list[str]:
     policy = (container.spec.restart if container is not None else "") or "no"
     on_failure = container.spec.health.on_failure if container is not None else ""
-    who = f"restart rule {exit_.rule!r}" if exit_.rule else f"restart policy ({policy})"
+    who = "restart policy" if container is None else f"restart policy ({policy})"
+    who = f"restart rule {exit_.rule!r}" if exit_.rule else who
     if exit_.reason == "health" and on_failure in ("restart", "stop"):
         who = f"health check (on failure {on_failure})"
     lines = []
     if exit_.decision:
-        restarts = _used_up(exit_, container) if container is not None else ""
-        word = "gave-up" if restarts else exit_.decision
-        lines.append(DECISIONS.get(word, f"The policy decided: {word}.").format(who=who, restarts=restarts))
+        word, restarts = _decision(exit_, container, by_policy=who.startswith("restart policy"))
+        lines.append(DECISIONS.get(word, f"What follows: {word}.").format(who=who, restarts=restarts))
     if container is None:
         if exit_.decision != "remove" and FOREIGN not in exit_.container_id:
             lines.append("The container itself has been removed since.")
@@ -212,6 +227,25 @@ def _policy(exit_: pb.Exit, container: pb.Container | None) -> list[str]:
     elif container.run > exit_.run:
         lines.append(f"It is in run {container.run} now.")
     return lines
+
+
+def _decision(exit_: pb.Exit, container: pb.Container | None, *, by_policy: bool) -> tuple[str, str]:
+    """Return the word for what the policy decided, with its cause where that is known, and how many restarts there were
+    if they are used up. `by_policy`: neither a rule nor a health check decided."""
+    if exit_.decision != "ended" or not by_policy:
+        return exit_.decision, ""
+    if container is None:
+        return "gone", ""  # with it went its policy
+    policy = container.spec.restart.partition(":")[0] or "no"
+    if restarts := _used_up(exit_, container):
+        return "gave-up", restarts
+    if policy == "no":
+        return "none", ""
+    if exit_.reason == "stop":
+        return "stopped", ""
+    if exit_.reason == "node-shutdown":
+        return "next-boot", ""
+    return ("succeeded" if policy == "on-failure" and status_of(exit_) == Exited(0) else "ended"), ""
 
 
 def _used_up(exit_: pb.Exit, container: pb.Container) -> str:

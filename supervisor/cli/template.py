@@ -1,10 +1,11 @@
 r"""Go templates as hands know them from docker's --format: a small, pure look-alike.
 
 Known: `{{.}}`, `{{.A.B}}`, `{{json .A}}`, `{{upper .A}}`, `{{lower .A}}`, `{{len .A}}`, `{{join .A ","}}`,
-`{{index .A "key"}}`, `{{println .A .B}}`, `{{"text"}}`; `{{if .A}}`, `{{else if .B}}`, `{{else}}`, `{{end}}`;
-`{{range .A}}`, `{{range $key, $value := .A}}`, with `$` for the whole document; `{{- ` and ` -}}`, which remove the
-white space beside them; and the two-letter escapes \t and \n outside of the braces. A leading `table ` asks for
-columns (see `headings`). Everything else is a BadRequest that says where it stands and what to write instead.
+`{{index .A "key"}}`, `{{.Label "key"}}`, `{{println .A .B}}`, `{{"text"}}`; `{{if .A}}`, `{{else if .B}}`,
+`{{else}}`, `{{end}}`; `{{range .A}}`, `{{range $key, $value := .A}}`, with `$` for the whole document; `{{- ` and
+` -}}`, which remove the white space beside them; and the two-letter escapes \t and \n outside of the braces. A leading
+`table ` asks for columns (see `headings`). Everything else is a BadRequest that says where it stands and what to write
+instead.
 
 https://pkg.go.dev/text/template
 """
@@ -128,7 +129,7 @@ def _headings(parts: Iterable[str | _Action]) -> Iterator[str]:
 
 
 def _heading(action: str) -> str:
-    name = action.split(".")[-1].split(" ")[0] or "value"
+    name = re.sub(r'"[^"]*"', "", action).split(".")[-1].split(" ")[0] or "value"
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).upper()
 
 
@@ -263,6 +264,9 @@ def _expression(action: _Action, text: str, names: frozenset[str]) -> Expression
     try:
         if not arguments and word[0] in '.$"':
             return _operand(word, names)
+        if word == LABEL and len(arguments) == 1:
+            key = _operand(arguments[0], names)
+            return lambda scope: _index(_walk(scope.dot, "", ["Labels"]), key(scope))
         if word not in FUNCTIONS:
             known = ", ".join((*FUNCTIONS, *BLOCKS))
             raise _Wrong(f"the word {word!r} is not known here; there are fields such as .ID and: {known}")
@@ -350,6 +354,7 @@ def _len(value: Value) -> int:
 
 
 BLOCKS = ("range", "if")
+LABEL = ".Label"  # a method of docker's: {{.Label "key"}} of a document with Labels
 CLOSING = ("else", "end")
 # How many values each takes; None: any number.
 FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Value]]] = {

@@ -5,7 +5,7 @@ Loaded when a verb was typed that is not exitctl's own, and for docs/cli.md.
 
 _CONTAINERS = (
     *("attach", "create", "exec", "inspect", "kill", "logs", "pause", "ps", "restart", "rm", "run"),
-    *("start", "stop", "top", "unpause", "wait"),
+    *("commit", "cp", "diff", "export", "rename", "start", "stats", "stop", "top", "unpause", "update", "wait"),
 )
 SAME = {
     "images": "image ls",
@@ -13,10 +13,16 @@ SAME = {
     "load": "image load",
     "pull": "image pull",
     "rmi": "image rm",
+    "history": "image history",
+    "save": "image save",
+    "tag": "image tag",
+    "untag": "image untag",
     "image list": "image ls",
     "image remove": "image rm",
     "image rmi": "image rm",
     **{f"container {verb}": verb for verb in _CONTAINERS},
+    "network list": "network ls",
+    "container port": "port",
     "volume list": "volume ls",
     "volume remove": "volume rm",
     "container list": "ps",
@@ -33,29 +39,18 @@ SAME = {
     "system info": "info",
 }
 GROUPS = {
-    "container": "Containers, in docker's words.",
     "kube": "Manifests of Kubernetes, in podman's words.",
     "pod": "Pods, in podman's words.",
 }
 
 _BUILD = "exitd builds no images; build with docker, podman or buildah, then exitctl image load FILE"
-_NETWORK = "exitd makes no networks; a container has --network none or host, a pod's members share the pod's"
+_NETWORK = "a network is a file of CNI below /etc/cni/net.d: write or remove it there (docs/networks.md)"
+_JOIN = "a container keeps its network; make it anew in the other one: exitctl run --network NAME"
 _SWARM = "exitd is for one machine; for several: Kubernetes, with exitd below containerd (docs/containerd.md)"
 _REGISTRY = "skopeo talks to registries for exitd: skopeo"
 _PUSH = "exitd pushes no images; use skopeo copy, or push from where the image was built"
-_TAG = "an image has the name under which it was loaded: exitctl image load --name NAME[:TAG] FILE"
-_SAVE = "keep the file that was loaded, or fetch another: skopeo copy docker://NAME docker-archive:FILE"
-_HISTORY = "exitd keeps no history of an image; skopeo inspect --config docker://NAME shows it"
-_PRUNE = "remove what has ended: exitctl rm $(exitctl ps -aq --filter status=exited); images: exitctl image rm"
+_PRUNE = "remove what has ended: exitctl container prune; with images: exitctl system prune"
 _CHECKPOINT = "exitd makes no checkpoints; stop the container and start it again: exitctl restart ID"
-_COMMIT = "exitd makes no images of containers; exitctl image import makes one of the tar of a root file system"
-_COPY = "through an exec, exitctl exec ID cat FILE >FILE, or by a directory of both: exitctl run -v DIR:DST"
-_EXPORT = "exitctl exec ID tar -c / >FILE, which exitctl image import can read"
-_DIFF = "exitd lists no changes; they lie in the container's layer, below the root that exitctl info shows"
-_PORT = "exitd publishes no ports; with --network host they are the host's: ss -ltnp"
-_RENAME = "a container keeps its name; make another with exitctl run --name NAME"
-_UPDATE = "limits and policies are set when the container is made; make another with exitctl run"
-_STATS = "systemd-cgtop shows what containers use; exitctl metrics has their exits, restarts and memory kills"
 _MOUNT = "a running container's files are below /proc/PID/root, with the pid of exitctl inspect -f '{{.State.Pid}}' ID"
 _VOLUME_FILES = "its files are a directory of this machine: exitctl volume inspect -f '{{.Mountpoint}}' NAME"
 _EXISTS = "its code answers: exitctl inspect ID >/dev/null"
@@ -63,7 +58,7 @@ _KUBE = "write a manifest of a Pod, and run it by exitctl play"
 _MACHINE = "exitd runs on Linux itself, and has no virtual machine"
 _UNIT = "exitd starts containers again by itself, also after a boot: exitctl run --restart always"
 _SIGN = "exitd signs no images; what must be signed, /etc/containers/policy.json says"
-_TREE = "exitctl image ls --format json shows what exitd knows of its images"
+_TREE = "exitctl image inspect NAME shows its layers, and exitctl history NAME their steps"
 
 REFUSED = {
     "volume exists": "its code answers: exitctl volume inspect NAME >/dev/null",
@@ -80,83 +75,60 @@ REFUSED = {
     "builder": _BUILD,
     "buildx": _BUILD,
     "checkpoint": _CHECKPOINT,
-    "commit": _COMMIT,
-    "completion": 'the package installs it; otherwise: eval "$(_EXITCTL_COMPLETE=bash_source exitctl)"',
     "compose": "write the containers as a Pod of Kubernetes: exitctl play FILE",
     "config": _SWARM,
     "context": "name another daemon by its socket: exitctl --address SOCKET",
-    "cp": _COPY,
-    "diff": _DIFF,
-    "export": _EXPORT,
     "farm": _BUILD,
     "generate": f"{_UNIT}; for Kubernetes, write a manifest of a Pod: exitctl play FILE",
-    "healthcheck": "exitd runs the checks by itself; their results: exitctl inspect -f '{{json .State.Health}}' ID",
-    "help": "exitctl --help, or exitctl COMMAND --help",
-    "history": _HISTORY,
     "init": "exitctl start prepares and starts in one; exitctl create makes a container that has not run",
     "login": f"{_REGISTRY} login REGISTRY, as root",
     "logout": f"{_REGISTRY} logout REGISTRY, as root",
     "machine": _MACHINE,
     "manifest": f"{_REGISTRY} inspect --raw docker://NAME",
     "mount": _MOUNT,
-    "network": _NETWORK,
+    "network create": _NETWORK,
+    "network connect": _JOIN,
+    "network disconnect": _JOIN,
+    "network exists": "its code answers: exitctl network inspect NAME >/dev/null",
+    "network prune": _NETWORK,
+    "network reload": "restart the container: exitctl restart ID",
+    "network remove": _NETWORK,
+    "network rm": _NETWORK,
+    "network update": _NETWORK,
     "node": _SWARM,
     "plugin": "exitd has no plugins; other runtimes are named in its configuration (docs/configuration.md)",
-    "port": _PORT,
     "push": _PUSH,
     "quadlet": _UNIT,
-    "rename": _RENAME,
-    "save": _SAVE,
     "search": f"{_REGISTRY} list-tags docker://NAME",
     "secret": "exitd keeps no secrets; bind the file: exitctl run -v FILE:/run/secrets/NAME:ro",
     "service": _SWARM,
     "stack": _SWARM,
-    "stats": _STATS,
     "swarm": _SWARM,
-    "tag": _TAG,
     "trust": _SIGN,
     "umount": _MOUNT,
     "unmount": _MOUNT,
     "unshare": "exitd runs as root, without a user namespace; unshare(1) makes one",
-    "untag": "exitctl image rm NAME removes a name, and with the last one the image",
-    "update": _UPDATE,
     "container checkpoint": _CHECKPOINT,
     "container cleanup": "exitd cleans up after each end by itself",
     "container clone": "exitctl inspect ID shows what it was made of; make another with exitctl run",
-    "container commit": _COMMIT,
-    "container cp": _COPY,
-    "container diff": _DIFF,
     "container exists": _EXISTS,
-    "container export": _EXPORT,
     "container init": "exitctl start prepares and starts in one; exitctl create makes a container that has not run",
     "container mount": _MOUNT,
-    "container port": _PORT,
-    "container prune": _PRUNE,
-    "container rename": _RENAME,
     "container restore": _CHECKPOINT,
     "container runlabel": "exitd runs no commands that an image names; type the command: exitctl run",
-    "container stats": _STATS,
     "container umount": _MOUNT,
     "container unmount": _MOUNT,
-    "container update": _UPDATE,
     "image build": _BUILD,
     "image diff": "exitd compares no images; unpack both with skopeo and umoci, then diff -r",
-    "image exists": "its code answers: exitctl image ls --format '{{.Name}}' | grep -qx NAME",
-    "image history": _HISTORY,
-    "image inspect": _TREE,
     "image mount": "look into it from a container: exitctl run --rm -it --entrypoint sh IMAGE",
-    "image prune": "exitctl image rm removes images; their users: exitctl image ls --format json",
     "image push": _PUSH,
-    "image save": _SAVE,
-    "image scp": f"{_SAVE}; exitctl image load reads it on the other machine",
+    "image scp": "exitctl save NAME | ssh HOST exitctl load",
     "image search": f"{_REGISTRY} list-tags docker://NAME",
     "image sign": _SIGN,
-    "image tag": _TAG,
     "image tree": _TREE,
     "image trust": _SIGN,
     "image umount": "exitd mounts no images by themselves; there is nothing to undo",
     "image unmount": "exitd mounts no images by themselves; there is nothing to undo",
-    "image untag": "exitctl image rm NAME removes a name, and with the last one the image",
     "kube apply": "exitd makes pods on this machine alone: exitctl play FILE; for a cluster: kubectl apply -f FILE",
     "kube down": "exitctl play --down FILE",
     "kube generate": _KUBE,
@@ -169,7 +141,7 @@ REFUSED = {
     "pod prune": "exitctl rmp POD; those that are not ready: exitctl pods -q --state notready",
     "pod restart": "exitctl restart ID, for each of its containers: exitctl ps -q --pod POD",
     "pod start": "exitctl start ID: the pause container, whose id is the pod's, then its members",
-    "pod stats": _STATS,
+    "pod stats": "exitctl stats ID, for each of its containers: exitctl ps -q --pod POD",
     "pod top": "exitctl exec ID ps aux, for each of its containers: exitctl ps --pod POD",
     "pod unpause": "exitctl unpause ID, for each of its containers: exitctl ps -q --pod POD",
     "system check": "exitctl doctor looks at this machine",
@@ -177,7 +149,6 @@ REFUSED = {
     "system dial-stdio": "exitd answers at its socket: exitctl --address SOCKET",
     "system hyperv-prep": _MACHINE,
     "system migrate": "containers live on over an upgrade of exitd (docs/upgrading.md)",
-    "system prune": _PRUNE,
     "system renumber": "exitd has no locks that are numbered; exitctl doctor looks at this machine",
     "system reset": "exitctl rm -f $(exitctl ps -aq), then exitctl image rm for each image of exitctl image ls -q",
     "system service": "the daemon is exitd itself: systemctl start exitd",

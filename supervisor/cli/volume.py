@@ -111,6 +111,7 @@ def document_of(found: pb.Volume) -> Document:
         "Mountpoint": found.path,
         "CreatedAt": time_text(found.created_at),
         "Scope": "local",
+        "Anonymous": found.anonymous,
         "Containers": list(found.containers),
     }
 

@@ -10,18 +10,15 @@ from supervisor.api.answers import Waiting, status_of
 from supervisor.api.client import Client
 from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_code, now_ns
-from supervisor.cli.away import GONE, await_return
+from supervisor.cli.away import GONE, EventsFollowed, await_return, reconnect
 from supervisor.cli.copying import copy_log
+from supervisor.cli.logfollow import FollowedLog
 from supervisor.cli.shape import event_document, lost_document, number_of, time_text
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, TimedOut
 from supervisor.model.values import Unknown
 
 MOST_DIGITS = 9  # of --tail
 CONDITIONS = ("exited", "next-exit", "removed")
-reconnect = click.option(
-    "--reconnect-seconds", "patience", type=parse.LimitSeconds(), default=60.0, metavar="S",
-    help="How long to wait for exitd when it goes away; default 60, 0: not at all.",
-)  # fmt: skip
 
 
 @click.command()
@@ -153,22 +150,16 @@ def events(
 
 def _follow_events(client: Client, request: pb.EventsRequest, wanted: output.Format, patience: float) -> int:
     """Show events; after a restart of exitd, go on with the number after the last one."""
-    last = 0
-    while True:
-        try:
-            for reply in client.events(request):
-                last = max(last, reply.event.seq, reply.bookmark, reply.lost.to)
-                _show_event(reply, wanted)
-            return 0
-        except GONE as error:
-            if not last:
-                raise
-            try:
-                await_return(client, patience, error)
-            except GONE:
-                complain(f"the daemon went away; continue with: exitctl events --from-seq {last + 1}")
-                return OWN_FAILURE
-            request.from_seq = last + 1
+    followed = EventsFollowed(client, request, patience)
+    try:
+        for reply in followed:
+            _show_event(reply, wanted)
+    except GONE:
+        if not followed.last:
+            raise
+        complain(f"the daemon went away; continue with: exitctl events --from-seq {followed.last + 1}")
+        return OWN_FAILURE
+    return 0
 
 
 def _show_event(reply: pb.EventsReply, wanted: output.Format) -> None:
@@ -206,13 +197,15 @@ def event_line(event: pb.Event) -> str:
 @click.option("--since", metavar="TIME", help="Lines from then on: 10m (ago) or an RFC 3339 time.")
 @click.option("--until", metavar="TIME", help="Lines before then; with -f, end then.")
 @click.option("--run", "run_number", type=parse.UINT64, default=0, metavar="N", help="With -f: end with that run.")
+@reconnect
 @click.argument("container", metavar="ID")
 @click.pass_context
 def logs(
     ctx: click.Context, container: str, follow: bool, tail: str, timestamps: bool, since: str | None,
-    until: str | None, run_number: int,
+    until: str | None, run_number: int, patience: float,
 ) -> int:  # fmt: skip
-    """Show what a container wrote, stdout to stdout and stderr to stderr."""
+    """Show what a container wrote, stdout to stdout and stderr to stderr. With -f it goes on over restarts of exitd:
+    nothing is missed, and nothing comes twice."""
     if tail != "all" and not tail.isdecimal():
         raise BadRequest(f"--tail {tail!r} is neither a number nor all")
     if tail == "0" and not follow:
@@ -229,5 +222,5 @@ def logs(
         until=None if until is None else spoken.moment(parse.moment_ns(until, now_ns())),
         timestamps=timestamps,
     )
-    copy_log(connect(ctx).logs(request))
+    copy_log(FollowedLog(connect(ctx), request, patience))
     return 0

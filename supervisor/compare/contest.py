@@ -21,6 +21,7 @@ Make = Callable[[str], Callable[[machine.Scratch], Driver]]
 PIDFD = "the kernel's own word over a pidfd (PIDFD_GET_INFO)"
 MADE = "what each container was made to end with; the kernel reports it since Linux 6.15"
 VERDICTS = ("right", "unknown", "wrong", "lost")
+REST_SECONDS = 0.5  # of a look at what others use of the processors
 
 
 class Contest:
@@ -37,6 +38,7 @@ class Contest:
         self._storms: dict[str, list[tuple[float, ...]]] = {}
         self._agains: dict[str, list[TryAgain]] = {}
         self._faults: list[Fault] = []
+        self._rest: list[float] = []
 
     def run(self) -> None:
         """Measure all of it. Whoever is open is closed at the end, also after an interrupt."""
@@ -47,7 +49,7 @@ class Contest:
             for members in self._plan.sizes:
                 self._turn(f"memory of pods of {members}", partial(self._measure_memory, members=members))
             for number in range(self._plan.rounds):
-                self._turn(f"latencies, idle, round {number + 1}", lambda one: self._latencies(one, "idle"), number)
+                self._turn(f"latencies, idle, round {number + 1}", self._idle_latencies, number)
                 with machine.busy_cores():
                     self._turn(f"latencies, busy, round {number + 1}", lambda one: self._latencies(one, "busy"), number)
                 self._turn(f"restart and storm, round {number + 1}", self._crowd, number)
@@ -60,7 +62,7 @@ class Contest:
         """Return the report of the ways that came to the end; the others have their reason."""
         good = {key for key, way in self._ways.items() if not way.why_not}
         return CompareReport(
-            conditions=(*conditions, ("private memory of the daemons", self._sizes(good))),
+            conditions=(*conditions, *self._looks(), ("private memory of the daemons", self._sizes(good))),
             ways=tuple(self._ways.values()),
             memory=tuple(one for one in self._memory if one.way in good),
             latencies=tuple(
@@ -71,6 +73,7 @@ class Contest:
             ),
             restarts=tuple(self._restart(key, found) for key, found in self._agains.items() if key in good),
             faults=tuple(one for key in self._ways if key in good for one in self._faults if one.way == key),
+            rest=tuple(self._rest),
         )
 
     def _open(self) -> None:
@@ -134,6 +137,11 @@ class Contest:
     def _measure_memory(self, one: Entrant, members: int) -> None:
         self._memory.append(measure.memory(one, members, self._plan.pods))
 
+    def _idle_latencies(self, one: Entrant) -> None:
+        """Look at the machine first: the ways have nothing to do then, and whatever uses a processor is not ours."""
+        self._rest.append(machine.idle_share(REST_SECONDS))
+        self._latencies(one, "idle")
+
     def _latencies(self, one: Entrant, load: str) -> None:
         for _ in range(self._plan.samples):
             start, exit_ = measure.latency(one)
@@ -145,6 +153,13 @@ class Contest:
         self._storms.setdefault(one.key, []).append(storm)
         if again is not None:
             self._agains.setdefault(one.key, []).append(again)
+
+    def _looks(self) -> Iterator[tuple[str, str]]:
+        """Yield the conditions that are known only at the end."""
+        yield "load average after", machine.load()
+        if self._rest:
+            least, most = (round(100 * share) for share in (min(self._rest), max(self._rest)))
+            yield "idle between measurements", f"{least} to {most} % of all processors, {len(self._rest)} looks"
 
     def _sizes(self, good: Collection[str]) -> str:
         return ", ".join(f"{key} {kb / 1024:.0f} MB" for key, kb in self._daemons.items() if kb and key in good)

@@ -25,6 +25,7 @@ class Daemon:
     def start(self) -> float:
         """Start a daemon. Return the seconds from its exec until it answers."""
         command = [*self._before, sys.executable, "-m", "supervisor", "--root", self.root, "--state", self.state]
+        command += ["--default-network", "none"]
         with open(f"{self.root}/exitd.log", "ab") as log:
             begun = time.perf_counter()
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -95,6 +95,9 @@ class CompareReport:
     storms: tuple[Storm, ...] = ()
     restarts: tuple[Restart, ...] = ()
     faults: tuple[Fault, ...] = ()
+    # How much of all processors nobody used in looks before and between the measurements on an idle machine, while
+    # nothing of the comparison had anything to do; 1.0 is all.
+    rest: tuple[float, ...] = ()
 
 
 _ROWS = {"ways": Way, "memory": Memory, "latencies": Latency, "storms": Storm, "restarts": Restart, "faults": Fault}
@@ -111,8 +114,9 @@ def decode(text: str) -> CompareReport:
         if found.pop("version") != VERSION:
             raise BadReport(f"a report of another version than {VERSION}")
         conditions = tuple((str(name), str(value)) for name, value in found.pop("conditions"))
+        rest = tuple(float(share) for share in found.pop("rest", ()))  # earlier reports have none
         rows = {key: tuple(_row(_ROWS[key], each) for each in value) for key, value in found.items()}
-        return CompareReport(conditions, **rows)
+        return CompareReport(conditions, rest=rest, **rows)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadReport(f"not a report: {error}") from error
 

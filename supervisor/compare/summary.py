@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shim.frozen import frozen
@@ -10,6 +11,9 @@ from supervisor.compare.facts import BadReport, CompareReport, Fault, Restart, S
 
 MOST = 1e15  # no figure of a comparison is near it
 VERDICTS = ("right", "unknown", "wrong", "lost")
+LEAST_OF_BAND = 5  # samples; of fewer, p5 and p95 would be the least and the most
+IDLE, UNLOADED = "idle", "unloaded"
+IDLE_SHARE = 0.9  # of all processors, in every look: the machine was idle
 
 
 @frozen
@@ -20,6 +24,11 @@ class Band:
     p5: float
     median: float
     p95: float
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether p5 and p95 say anything."""
+        return self.n >= LEAST_OF_BAND
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -44,6 +53,29 @@ def checked(report: CompareReport) -> CompareReport:
         for row in getattr(report, field.name):
             _check(field.name, row)
     return report
+
+
+def is_idle(report: CompareReport) -> bool:
+    """Return whether the machine was seen to be idle between the measurements."""
+    return bool(report.rest) and min(report.rest) >= IDLE_SHARE
+
+
+def honest(report: CompareReport) -> CompareReport:
+    """Return the report as it may be shown: what was not measured on an idle machine is not called so."""
+    if is_idle(report):
+        return report
+    latencies = (replace(row, load=UNLOADED) if row.load == IDLE else row for row in report.latencies)
+    return replace(report, latencies=tuple(latencies))
+
+
+def warning(report: CompareReport) -> str:
+    """Return the line about a machine that was not idle; empty if it was, or nothing was timed as if it had been."""
+    if is_idle(report) or not any(row.load in (IDLE, UNLOADED) for row in report.latencies):
+        return ""
+    if not report.rest:
+        return "Warning: whether the machine was idle was not measured."
+    used = round(100 * (1 - min(report.rest)))
+    return f"Warning: not idle: others used up to {used} % of all processors meanwhile."
 
 
 def _check(where: str, value: Any) -> None:

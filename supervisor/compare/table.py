@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from supervisor.compare.facts import CompareReport
-from supervisor.compare.summary import VERDICTS, Band, band, checked, columns, curve, fates, names
+from supervisor.compare.finding import findings
+from supervisor.compare.summary import VERDICTS, Band, band, checked, columns, curve, fates, honest, names, warning
 from supervisor.compare.words import Unit, aligned, clean, kilobytes, milliseconds, number, short
 
 COLUMNS = 80
@@ -13,20 +14,22 @@ _NONE = "-"
 
 def table(report: CompareReport) -> str:
     """Return the report as text. What was not measured has no block. Raises BadReport when a figure is none."""
-    checked(report)
+    report = honest(checked(report))
     named = {key: short(clean(name), WAY) for key, name in names(report).items()}
     blocks = (
+        [_fit(warning(report))] if warning(report) else [],
+        _truth(report, named),
+        _faults(report, named),
+        _restarts(report, named),
+        _latency(report, named),
+        _storms(report, named),
+        _memory(report, named),
         [_fit(f"{clean(name)}: {clean(value)}") for name, value in report.conditions],
         [
             _fit(f"not measured: {clean(way.name or way.key)}: {clean(way.why_not)}")
             for way in report.ways
             if way.why_not
         ],
-        _memory(report, named),
-        _latency(report, named),
-        _storms(report, named),
-        _restarts(report, named),
-        _faults(report, named),
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) or "nothing was measured"
 
@@ -45,7 +48,15 @@ def _span(found: Band | None, unit: Unit) -> tuple[str, str, str]:
     """Median, the band, how many."""
     if found is None:
         return _NONE, _NONE, "0"
-    return unit(found.median), f"{unit(found.p5)} - {unit(found.p95)}", f"{found.n:,}"
+    return unit(found.median), f"{unit(found.p5)} - {unit(found.p95)}" if found.is_wide else _NONE, f"{found.n:,}"
+
+
+def _truth(report: CompareReport, named: dict[str, str]) -> list[str]:
+    rows = (
+        (named[each.way], f"{each.tried:,}", *(f"{each.counts[verdict]:,}" for verdict in VERDICTS))
+        for each in findings(report)
+    )
+    return _block("Who was right about how containers ended", ("way", "exits", *VERDICTS), rows, 1)
 
 
 def _memory(report: CompareReport, named: dict[str, str]) -> list[str]:

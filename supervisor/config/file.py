@@ -16,6 +16,7 @@ from supervisor.config.settings import SHIM_V2, CgroupDriver, Given, KernelWitne
 from supervisor.config.tomllines import Path, Table
 from supervisor.model import parsing
 from supervisor.model.errors import BadConfig
+from supervisor.model.networks import POD
 from supervisor.model.storage import StorageKind
 from supervisor.model.values import LogDriver
 
@@ -125,6 +126,18 @@ def _strings(what: str, pattern: str) -> Reader:
     return read
 
 
+def _directories(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise WrongValue("must be a list of absolute paths")
+    return tuple(map(_directory, value))
+
+
+def network_name(value: object) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value) or value == POD:
+        raise WrongValue("must be auto, none, host or the name of a network (letters, digits, '_', '.', '-')")
+    return value
+
+
 # Each key with its table; `*` stands for the name of any runtime.
 KEYS: dict[str, Reader] = {
     "root": _directory,
@@ -132,6 +145,7 @@ KEYS: dict[str, Reader] = {
     "default_runtime": runtime_name,
     "cgroup_driver": _word_of(CgroupDriver),
     "kernel_witness": _word_of(KernelWitness),
+    "watch_node": _flag,
     "log_driver": _word_of(LogDriver),
     "log_max_size": _size(4096),
     "log_max_files": _count(1, 100),
@@ -155,6 +169,9 @@ KEYS: dict[str, Reader] = {
     "retention.series_days": _number(0.001, 36500),
     "metrics.listen": _place,
     "metrics.containers": _flag,
+    "network.conf_dir": _directory,
+    "network.plugin_dirs": _directories,
+    "network.default": network_name,
     "runtimes.*.path": _program,
     "runtimes.*.runtime_type": _runtime_type,
     "runtimes.*.options": _strings("arguments, each a string", _ANY),

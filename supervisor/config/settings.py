@@ -84,6 +84,16 @@ class Metrics:
 
 
 @frozen
+class NetworkSettings:
+    """Where configurations and plugins of networks (CNI) are, and which network is that of containers that name none:
+    auto (the first one that is configured, else none), none, host, or a network's name."""
+
+    conf_dir: str = "/etc/cni/net.d"
+    plugin_dirs: tuple[str, ...] = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
+    default: str = "auto"
+
+
+@frozen
 class RuntimeEntry:
     """A runtime by name. Without a path it is searched on PATH; with a runtime_type it is a shim v2 binary."""
 
@@ -105,6 +115,7 @@ class Config:
     default_runtime: str = "runc"
     cgroup_driver: CgroupDriver = CgroupDriver.AUTO
     kernel_witness: KernelWitness = KernelWitness.AUTO
+    watch_node: bool = False  # watch all that this machine's other engines run
     log_driver: LogDriver = LogDriver.CRI  # for containers that name none; so are the next two
     log_max_size: int = LOG_BYTES  # a log file is rotated before it grows larger; 0: never
     log_max_files: int = 5  # kept when rotating, with the current one
@@ -112,6 +123,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     metrics: Metrics = field(default_factory=Metrics)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     runtimes: tuple[RuntimeEntry, ...] = ()
 
     def runtime(self, name: str) -> RuntimeEntry:
@@ -147,7 +159,7 @@ class Given:
 
 Values = dict[Path, Given]
 
-TABLES = {"limits": Limits, "retention": Retention, "metrics": Metrics}
+TABLES = {"limits": Limits, "retention": Retention, "metrics": Metrics, "network": NetworkSettings}
 PLAIN: tuple[Path, ...] = (  # everything but the runtimes
     *((each.name,) for each in fields(Config) if each.name not in (*TABLES, "runtimes")),
     *((table, each.name) for table, kind in TABLES.items() for each in fields(kind)),
@@ -155,7 +167,7 @@ PLAIN: tuple[Path, ...] = (  # everything but the runtimes
 FIXED = frozenset(  # cannot change while exitd runs
     {
         *(("root",), ("state",), ("kernel_witness",), ("limits", "image_gib"), ("limits", "image_files")),
-        ("metrics", "listen"),
+        *(("metrics", "listen"), ("watch_node",)),
     }
 )
 
@@ -208,6 +220,7 @@ def config_of(values: Values) -> Config:
         limits=Limits(**_part("limits", plain)),
         retention=Retention(**_part("retention", plain)),
         metrics=Metrics(**_part("metrics", plain)),
+        network=NetworkSettings(**_part("network", plain)),
         runtimes=tuple(_runtimes(values)),
     )
 

@@ -10,6 +10,7 @@ have the name from their pause container; what it means, the configuration says 
 """
 
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from typing import TypeVar
 from supervisor.config.settings import LOG_BYTES, CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.containers import Containers
 from supervisor.engine.imagedesk import ImageDesk
+from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.images import merge
 from supervisor.model import pods
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeMissing, WrongState
@@ -47,10 +49,17 @@ def refuse_unfit(spec: Spec, found: RuntimeEntry) -> None:
             "runtime such as runc behind exitd's",
             runtime=found.name,
         )
+    refuse_other_pods(spec, found.runtime_type)
+
+
+def refuse_other_pods(spec: Spec, runtime_type: str = "") -> None:
+    """Raise BadRequest for a limit of a pod whose containers are in no cgroup of exitd's. `runtime_type`: where it is
+    not settled in the spec."""
     limit = next((name for name in POD_LIMITS if spec.pod and getattr(spec.pod, name)), "")
-    if limit and found.runtime_type and not binary.is_of_runc(found.runtime_type):
+    kind = runtime_type or spec.runtime_type
+    if limit and kind and not binary.is_of_runc(kind):
         raise BadRequest(
-            f"{limit} of a pod: {found.runtime_type} runs its containers where exitd has no cgroup around them; limit "
+            f"{limit} of a pod: {kind} runs its containers where exitd has no cgroup around them; limit "
             "the containers instead"
         )
 
@@ -245,6 +254,15 @@ def as_member(spec: Spec, pause: Container) -> Spec:
     of_host = pause.spec.network == "host"
     if spec.network == "host" and not of_host:
         raise BadRequest(f"network host: the network of a member is its pod's, and {pause.spec.name} has its own")
+    if spec.network not in ("", "host", "none", "pod", pause.spec.network):
+        text = (
+            f"network {spec.network}: the network of a member is its pod's; {pause.spec.name} has {pause.spec.network}"
+        )
+        raise BadRequest(text, field="network")
+    if spec.ports or spec.publish_all:
+        raise BadRequest(
+            f"ports: those of a pod are published by the pod: make {pause.spec.name} with them", field="ports"
+        )
     most = pause.spec.pod.cpu_limit_milli if pause.spec.pod else 0
     if 0 < most < spec.cpu_limit_milli:
         text = f"cpu_limit_milli {spec.cpu_limit_milli}: the whole pod {pause.spec.name} has {most}; ask for less"
@@ -270,9 +288,9 @@ def below(spec: Spec, log_directory: str) -> Spec:
 
 
 def as_sandbox(spec: Spec) -> Spec:
-    """Return the spec of a pause container: with its network, and its name where its pod has one."""
+    """Return the spec of a pause container: with its name where its pod has one."""
     if spec.network == "pod":
-        raise BadRequest("network pod: a pause container is its pod's network; choose none or host")
+        raise BadRequest("network pod: a pause container is its pod's network; choose none, host or a network's name")
     if spec.pid == "pod":
         raise BadRequest("pid pod: a pause container is the first of its pod; its members say --pid pod")
     _refuse_hosts_ipc(spec)
@@ -280,7 +298,7 @@ def as_sandbox(spec: Spec) -> Spec:
     if spec.auto_remove and pod.on_pause_exit is OnPauseExit.KEEP:
         raise BadRequest("auto_remove, pod.on_pause_exit keep: a pod's members go with it when it is removed; drop one")
     name = spec.name or _name_of(pod)
-    return replace(spec, network=spec.network or "none", name=name, pod=replace(pod, name=pod.name or spec.name))
+    return replace(spec, name=name, pod=replace(pod, name=pod.name or spec.name))
 
 
 def _refuse_hosts_ipc(spec: Spec) -> None:
@@ -293,7 +311,7 @@ def as_single(spec: Spec) -> Spec:
     for field, value in (("network", spec.network), ("pid", spec.pid)):
         if value == "pod":
             raise BadRequest(f"{field} pod: the container is no member of a pod", field=field)
-    return replace(spec, network=spec.network or "none")
+    return spec
 
 
 def _name_of(pod: Pod) -> str:
@@ -327,18 +345,30 @@ def with_name(spec: Spec, container_id: str) -> Spec:
     return spec if spec.name else replace(spec, name=container_id[:12])
 
 
+def with_volumes(spec: Spec, new_name: Callable[[], str]) -> Spec:
+    """Return the spec with a name for each of its anonymous volumes."""
+    mounts = (replace(m, volume=new_name()) if m.anonymous and not m.volume else m for m in spec.mounts)
+    return replace(spec, mounts=tuple(mounts))
+
+
 class Admission:
     """Checks a request against what is there, and settles its spec."""
 
     def __init__(
-        self, containers: Containers, images: ImageDesk, config: Callable[[], Config], disk_refusal: str = ""
+        self,
+        containers: Containers,
+        images: ImageDesk,
+        config: Callable[[], Config],
+        disk_refusal: str = "",
+        networks: NetworkDesk | None = None,
     ) -> None:
         """`config`: what is in force at this moment. `disk_refusal` says why no writable layer can be on disk here, and
-        the cure; empty if they can."""
+        the cure; empty if they can. `networks`: without it no container has one."""
         self._containers = containers
         self._images = images
         self._config = config
         self._disk_refusal = disk_refusal
+        self._networks = networks
         self._logs, self._runtimes = Aside(MOST_AT_ONCE), Aside(MOST_AT_ONCE)  # looks at paths that callers name
 
     async def admit(self, spec: Spec, container_id: str) -> Spec:
@@ -350,7 +380,7 @@ class Admission:
         """
         place = place_of(spec)
         pause = await self._find_pause(place.sandbox) if place.role is Role.MEMBER else None
-        spec = placed(spec, place.role, pause)
+        spec = await self._in_network(placed(spec, place.role, pause))
 
         config = self._config()
         entry, systemd = config.runtime(spec.runtime), driver_of(pause, config)
@@ -364,9 +394,20 @@ class Admission:
         refuse_shared(spec, self._containers.values())
 
         image = await self._images.look_up(spec)
-        spec = with_name(merge.complete(spec, image), container_id)
+        spec = with_volumes(with_name(merge.complete(spec, image), container_id), lambda: secrets.token_hex(16))
+        if self._networks is not None:
+            spec = self._networks.with_ports(spec, image.config.exposed if image is not None else ())
         await self._images.hold(spec, container_id)
         return spec
+
+    async def _in_network(self, spec: Spec) -> Spec:
+        if spec.sandbox:
+            return spec
+        return (
+            replace(spec, network=spec.network or "none")
+            if self._networks is None
+            else await self._networks.settled(spec)
+        )
 
     async def _find_pause(self, reference: str) -> Container:
         try:

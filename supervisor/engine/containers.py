@@ -1,10 +1,11 @@
 """The containers there are: found by id, by name, by the beginning of an id; waited for until they are something."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
-from supervisor.model.errors import AmbiguousId, BadRequest, NoSuchContainer, Recovering, TimedOut
+from supervisor.model.errors import AmbiguousId, BadRequest, NameTaken, NoSuchContainer, Recovering, TimedOut
 from supervisor.model.values import LIVE, Container, Exit, Phase, RunKey, Spec
 
 # -- waiting
@@ -72,6 +73,23 @@ class Containers(dict[str, Container]):
         """Return the container that has had the name longest. An empty name is nobody's."""
         ids = self._by_name.get((namespace, name, task), ()) if name else ()
         return next((self[id] for id in ids), None)
+
+    @contextmanager
+    def reserved(self, id: str, name: str) -> Iterator[None]:
+        """While the block runs, this container has the name too: nothing else can be made or renamed to it. Raises
+        NameTaken."""
+        spec = self[id].spec
+        holder = self.named(spec.namespace, name, task=spec.task is not None)
+        if holder is not None and holder.id != id:
+            raise NameTaken(f"the name {name} is taken by {holder.id[:12]}; remove it or choose another")
+        key = (spec.namespace, name, spec.task is not None)
+        self._by_name.setdefault(key, {})[id] = None
+        try:
+            yield
+        finally:
+            now = self.get(id)
+            if now is None or _name(now.spec) != key:
+                _drop(self._by_name, key, id)
 
     def members(self, pod: str) -> list[Container]:
         """Return the members of the pod with this id, by creation."""

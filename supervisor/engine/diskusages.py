@@ -7,7 +7,7 @@ from supervisor.engine.containers import Containers
 from supervisor.engine.imagedesk import ImageDesk
 from supervisor.model.values import Container, Phase
 from supervisor.model.views import ContainerUsage, DiskUsage, Occupied
-from supervisor.runtime.oci import bundle
+from supervisor.runtime.oci import bundle, volumes
 from supervisor.system import diskuse
 from supervisor.system.aside import Aside
 from supervisor.system.diskuse import Budget, Usage
@@ -35,6 +35,7 @@ class DiskUsages:
             return DiskUsage(found)
         listed = await self._images.list_images()
         layers = await self._images.layers()
+        mounted = {mount.volume for each in self._containers.values() for mount in each.spec.mounts}
         used = {layer.diff_id for image, users in listed if users for layer in image.layers}
         return DiskUsage(
             found,
@@ -44,6 +45,7 @@ class DiskUsages:
                 size_bytes=sum(image.size_bytes for image, _ in listed),
             ),
             await self._looks.run("the look at the layers of images", lambda: self._unpacked(layers, used, end)),
+            await self._looks.run("the look at volumes", lambda: self._of_volumes(mounted, end)),
         )
 
     def _written(self, containers: list[Container], end: float) -> tuple[ContainerUsage, ...]:
@@ -61,6 +63,14 @@ class DiskUsages:
             log_files=len(logs),
             log_bytes=diskuse.of_files(logs).size_bytes,
         )
+
+    def _of_volumes(self, mounted: Collection[str], end: float) -> Occupied:
+        found = volumes.listing(self._root)
+        total = Usage()
+        for each in found:
+            total += diskuse.of_tree(each.path, _share(end))
+        active = sum(each.name in mounted for each in found)
+        return Occupied(len(found), active, total.size_bytes, total.complete)
 
     def _unpacked(self, layers: Mapping[str, str], used: Collection[str], end: float) -> Occupied:
         total = Usage()

@@ -2,17 +2,35 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
-from supervisor.engine.containers import Containers, is_ended, is_made, is_over
+from supervisor.engine.containers import Containers, Test, is_ended, is_made, is_over
 from supervisor.engine.execlife import Execs
+from supervisor.engine.hooks import HookRunner
 from supervisor.engine.node import END_SEEN_SECONDS, GONE_SECONDS, Node
+from supervisor.engine.participants import Participant
 from supervisor.model import lifecycle
-from supervisor.model.errors import TimedOut, WrongState
-from supervisor.model.values import LIVE, Asked, By, Container, Phase, Reason, RunKey
+from supervisor.model.errors import ExitdError, TimedOut, WrongState
+from supervisor.model.values import (
+    LIVE,
+    SECOND_NS,
+    Asked,
+    BootTime,
+    By,
+    Container,
+    HookAction,
+    HookKind,
+    HookStage,
+    Phase,
+    Reason,
+    RunKey,
+)
 from supervisor.runtime.managers import ContainerRuntimes
+from supervisor.system.clock import boot_now
 
 STUCK_SECONDS = 2.0  # from SIGKILL to the search for what keeps init from dying
 DEATH_SECONDS = 10.0  # from then to the stored exit
@@ -26,63 +44,208 @@ async def made(containers: Containers, container: Container) -> Container:
     return containers.known(container.id)
 
 
-class Ending:
-    """Ends runs, for callers and for policies."""
+class Ending(Participant):
+    """Ends runs, for callers and for policies.
 
-    def __init__(self, node: Node, manager: ContainerRuntimes, execs: Execs) -> None:
+    An end that takes time (by a policy, or with a hook before the stop signal) is stored with its run and the time of
+    its SIGKILL when it begins: the next exitd completes it, whoever had asked for it.
+    """
+
+    def __init__(self, node: Node, manager: ContainerRuntimes, execs: Execs, hooks: HookRunner) -> None:
         self._node = node
         self._containers = node.containers
         self._manager = manager
         self._execs = execs
+        self._hooks = hooks
+        self._going: dict[str, int] = {}  # by container: how many in this exitd are at its end
+        self._hooks_under_way: dict[str, asyncio.Future[None]] = {}
 
-    async def by_policy(self, id: str, reason: Reason, by: By, grace_seconds: float | None = None) -> None:
+    async def by_policy(
+        self,
+        id: str,
+        reason: Reason,
+        by: By,
+        grace_seconds: float | None = None,
+        run: int = 0,
+        *,
+        final: bool = False,
+    ) -> None:
         """What a policy ends: as `stop`, and nobody's wish but the policy's. No grace: the container's own. One that is
-        ending by itself is not said to have been ended by the policy."""
+        ending by itself is not said to have been ended by the policy. `run`: that one and no other; 0: the current
+        one. `final`: no policy begins another run after it."""
         container = await made(self._containers, await self._containers.find(id))
+        if run and container.run != run:
+            return
         if self._node.is_ending(container):
             with contextlib.suppress(TimedOut):
                 await self._containers.until(container.id, is_over(container.run), END_SEEN_SECONDS, "its end")
                 return
         if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if grace_seconds is None else grace_seconds
-            await self.end(container, reason, by, grace)
+            asked = Asked(reason, by, container.spec.stop_signal)
+            if grace > 0 and not _is_deaf(container) and container.spec.task is None:
+                await self._node.whole(self._end_kept(container, asked, grace, final=final))
+            else:
+                await self._end(container, asked, grace, final=final)
 
-    async def end(self, container: Container, reason: Reason, by: By, grace_seconds: float) -> None:
-        """The stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or is
-        frozen, does not hear anything but SIGKILL."""
-        asked = Asked(reason, by, container.spec.stop_signal)
-        deaf = container.phase in (Phase.CREATED, Phase.PAUSED)
-        if reason is not Reason.KILL and grace_seconds > 0 and not deaf and await self._heard(container, asked):
+    async def end(self, container: Container, reason: Reason, by: By, grace_seconds: float, signal: int = 0) -> None:
+        """The hook, the stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or
+        is frozen, does not hear anything but SIGKILL. `signal`: instead of the container's own stop signal."""
+        asked = Asked(reason, by, signal or container.spec.stop_signal)
+        has_hook = container.spec.hooks.pre_stop is not None and reason is not Reason.KILL
+        if has_hook and grace_seconds > 0 and not _is_deaf(container):
+            await self._node.whole(self._end_kept(container, asked, grace_seconds, final=False))
+        else:
+            await self._end(container, asked, grace_seconds, final=False)
+
+    async def _end(self, container: Container, asked: Asked, grace_seconds: float, *, final: bool) -> None:
+        gently = asked.reason is not Reason.KILL and grace_seconds > 0 and not _is_deaf(container)
+        if gently and await self._heard(container, asked, final=final):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_seconds):
-                    await self._containers.until(container.id, is_ended, None, "its end")
+                    await self._containers.until(container.id, _is_over_or_gone(container.run), None, "its end")
                     return
-        await self.signal(container, replace(asked, signal=lifecycle.SIGKILL))
+        await self._kill(container, asked, final=final)
+
+    async def _kill(self, container: Container, asked: Asked, *, final: bool) -> None:
+        """Kill that run, and wait until its exit is stored."""
+        is_over = _is_over_or_gone(container.run)
+        await self.signal(container, replace(asked, signal=lifecycle.SIGKILL), run=container.run, final=final)
         with contextlib.suppress(TimedOut):
-            await self._containers.until(container.id, is_ended, STUCK_SECONDS, "its end after SIGKILL")
+            await self._containers.until(container.id, is_over, STUCK_SECONDS, "its end after SIGKILL")
             return
         self.unstick(container)
-        await self._containers.until(container.id, is_ended, DEATH_SECONDS, "its end after SIGKILL")
+        await self._containers.until(container.id, is_over, DEATH_SECONDS, "its end after SIGKILL")
 
-    async def _heard(self, container: Container, asked: Asked) -> bool:
+    # -- ends that the next exitd completes
+
+    async def _end_kept(self, container: Container, asked: Asked, grace_seconds: float, *, final: bool) -> None:
+        until = boot_now(self._node.clock).later(int(grace_seconds * SECOND_NS))
+        with self._at_it(container.id):
+            happening = lifecycle.EndAsked(asked, container.run, until, final)
+            try:
+                now = await self._node.apply(container.id, happening)
+            except WrongState:
+                if not self._is_past(container):
+                    raise
+                return  # that run has ended, and no other was meant
+            assert now is not None
+            await self._complete(now, asked)
+
+    def changed(self, container: Container) -> None:
+        """Take up what an exitd before this one had begun to end."""
+        ending = container.ending
+        if ending is None or ending.run != container.run or container.phase not in LIVE or self._node.closing:
+            return
+        if container.id in self._going or container.id in self._containers.recovering or container.asked is None:
+            return
+        self._node.spawn(self._take_up(container, container.asked))
+
+    async def _take_up(self, container: Container, asked: Asked) -> None:
+        log.info("an end that was begun goes on", container=container.id, run=container.run, reason=asked.reason.value)
+        signal = container.spec.stop_signal if asked.signal in (0, lifecycle.SIGKILL) else asked.signal
+        with self._at_it(container.id):
+            try:
+                await self._complete(container, replace(asked, signal=signal))
+            except (ExitdError, OSError) as error:
+                log.warning("an end that was begun", container=container.id, why=str(error))
+
+    @contextlib.contextmanager
+    def _at_it(self, container_id: str) -> Iterator[None]:
+        self._going[container_id] = self._going.get(container_id, 0) + 1
+        try:
+            yield
+        finally:
+            self._going[container_id] -= 1
+            if not self._going[container_id]:
+                del self._going[container_id]
+
+    async def _complete(self, container: Container, asked: Asked) -> None:
+        """The hook, the stop signal, SIGKILL at the time that is stored."""
+        assert container.ending is not None
+        is_over, until = _is_over_or_gone(container.run), container.ending.until
+        if not _is_deaf(container):
+            await self._pre_stop(container, until)
+            if not is_over(self._containers.get(container.id)):
+                await self._pass_on(container, asked.signal)
+            with contextlib.suppress(TimedOut):
+                left = until.seconds_after(boot_now(self._node.clock))
+                await self._containers.until(container.id, is_over, left, "its end")
+                return
+        await self._kill(container, asked, final=False)
+
+    async def _pass_on(self, container: Container, signal: int) -> None:
+        """That it was asked for is stored already. Who does not answer is killed when the time has come."""
+        try:
+            await self._manager.of(container).kill_process(container, signal)
+        except TimedOut as error:
+            log.warning("the stop signal did not get through", container=container.id, why=str(error))
+        except WrongState:
+            if not self._is_past(container):
+                raise
+
+    async def _pre_stop(self, container: Container, until: BootTime) -> None:
+        """Run the hook, or wait for it where another caller's end has begun it; no longer than the grace lasts."""
+        action = container.spec.hooks.pre_stop
+        seconds = until.seconds_after(boot_now(self._node.clock))
+        if action is None or seconds <= 0:
+            return
+        done = self._hooks_under_way.get(container.id)
+        if done is None:
+            if container.ending is not None and container.ending.pre_stop is not HookStage.NOT_YET:
+                return
+            done = self._hooks_under_way[container.id] = asyncio.get_running_loop().create_future()
+            self._node.spawn(self._run_pre_stop(container, action, seconds, done))
+        over: asyncio.Future[Any] = asyncio.ensure_future(
+            self._containers.until(container.id, _is_over_or_gone(container.run), None, "")
+        )
+        try:
+            await asyncio.wait([done, over], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+
+    async def _run_pre_stop(
+        self, container: Container, action: HookAction, seconds: float, done: "asyncio.Future[None]"
+    ) -> None:
+        try:
+            await self._hooks.once(container, HookKind.PRE_STOP, action, seconds)
+        except (ExitdError, OSError) as error:
+            log.warning("before its stop signal", container=container.id, why=str(error))
+        finally:
+            del self._hooks_under_way[container.id]
+            if not done.done():
+                done.set_result(None)
+
+    def _is_past(self, container: Container) -> bool:
+        """Whether the run of this snapshot is over, or about to be."""
+        now = self._containers.get(container.id)
+        return now is None or now.run != container.run or is_ended(now) or self._node.is_ending(now)
+
+    # -- signals
+
+    async def _heard(self, container: Container, asked: Asked, *, final: bool) -> bool:
         """False: whoever is to pass the signal on does not answer. There is no grace to wait for then, and SIGKILL has
         other ways."""
         try:
-            await self.signal(container, asked)
+            await self.signal(container, asked, run=container.run, final=final)
         except TimedOut as error:
             log.warning("the stop signal did not get through, SIGKILL follows", container=container.id, why=str(error))
             return False
         return True
 
-    async def signal(self, container: Container, asked: Asked, *, everyone: bool = False) -> None:
+    async def signal(
+        self, container: Container, asked: Asked, *, everyone: bool = False, run: int = 0, final: bool = False
+    ) -> None:
         """Recorded first: should the daemon die in between, the exit still carries its reason. Nothing is signalled
         whose end is on its way; that may be of before this daemon, and there was never anybody to signal."""
         try:
-            current = await self._node.apply(container.id, lifecycle.EndAsked(asked))
+            current = await self._node.apply(container.id, lifecycle.EndAsked(asked, run, final=final))
             assert current is not None
             await self._manager.of(current).kill_process(current, asked.signal, everyone=everyone)
         except WrongState:
-            if not (is_ended(self._containers.get(container.id)) or self._node.is_ending(container)):
+            now = self._containers.get(container.id)
+            is_another = run != 0 and now is not None and now.run != run
+            if not (is_another or is_ended(now) or self._node.is_ending(container)):
                 raise
 
     def unstick(self, container: Container) -> None:
@@ -94,3 +257,12 @@ class Ending:
                 self._manager.kill_stopped_shim(RunKey(member.id, member.run))
         for each in (container, *members):
             self._execs.unstick(each.id)
+
+
+def _is_deaf(container: Container) -> bool:
+    return container.phase in (Phase.CREATED, Phase.PAUSED)
+
+
+def _is_over_or_gone(run: int) -> Test:
+    """Return the test whether this run is over, whatever has become of the container since."""
+    return lambda c: c is None or c.run != run or is_ended(c)

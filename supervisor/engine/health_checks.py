@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import structlog
 
 from shim.frozen import mutable
+from supervisor.engine import netprobes
 from supervisor.engine.execlife import Execs, Live
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
@@ -28,6 +30,7 @@ from supervisor.model.health import (
     Happening,
     Health,
     Probe,
+    ProbeAnswer,
     Probed,
     ProbeResult,
     Skipped,
@@ -35,16 +38,20 @@ from supervisor.model.health import (
     Tick,
 )
 from supervisor.model.values import (
+    NO_PROBES,
     SECOND_NS,
     By,
+    CheckKind,
     Container,
     Exit,
     Exited,
     HealthSpec,
     HealthStatus,
+    HttpTarget,
     OnUnhealthy,
     Phase,
     Reason,
+    TcpTarget,
     Unknown,
 )
 from supervisor.streams.attach import AttachSession, AttachTarget, Output, WantedStreams
@@ -62,7 +69,7 @@ log = structlog.get_logger(__name__)
 
 
 class Probing:
-    """Runs probes as execs in their containers."""
+    """Runs probes: as execs in their containers, or over the network from inside of them."""
 
     def __init__(self, node: Node, execs: Execs) -> None:
         self._node = node
@@ -77,6 +84,8 @@ class Probing:
         """
         clock = self._node.clock
         start_ns = clock.now_ns()
+        if (target := spec.tcp or spec.http) is not None:
+            return await self._over_network(container, target, spec)
         begun = asyncio.ensure_future(self._begin(container, spec))
         try:
             e = await asyncio.shield(begun)  # what is broken off in the middle is nobody's to end
@@ -97,6 +106,21 @@ class Probing:
             return None
         timed_out = exit_.reason is Reason.TIMEOUT
         return ProbeResult(start_ns, exit_.at_ns, exit_.status, output, timed_out)
+
+    async def _over_network(
+        self, container: Container, target: TcpTarget | HttpTarget, spec: HealthSpec
+    ) -> ProbeResult | None:
+        clock = self._node.clock
+        start_ns = clock.now_ns()
+        if container.init is None:
+            raise WrongState(f"{container.spec.name} has no process", id=container.id)
+        try:
+            async with asyncio.timeout(spec.timeout_ns / SECOND_NS):
+                answer, words = await netprobes.answer_of(container.init, target)
+        except TimeoutError:
+            said = b"no answer within its limit"
+            return ProbeResult(start_ns, clock.now_ns(), ProbeAnswer(False), said, timed_out=True)
+        return ProbeResult(start_ns, clock.now_ns(), answer, words.encode("utf-8", "replace"))
 
     async def _begin(self, container: Container, spec: HealthSpec) -> Exec:
         async with self._turn:
@@ -160,7 +184,7 @@ def _not_run(error: ExitdError, start_ns: int, clock: Clock) -> ProbeResult:
 REST_SECONDS = 5.0  # what a pause waits for the end of a probe
 
 RunProbe = Callable[[Container, HealthSpec], Awaitable[ProbeResult | None]]
-End = Callable[[str, Reason, By, float | None], Awaitable[None]]
+End = Callable[[str, Reason, By, float | None, int], Awaitable[None]]
 
 
 @mutable
@@ -168,6 +192,7 @@ class _Check:
     """Of one run. Over, it only keeps what was seen."""
 
     run: int
+    kind: CheckKind
     health: Health
     timer: asyncio.TimerHandle | None = None
     probing: asyncio.Task[None] | None = None
@@ -181,66 +206,95 @@ class Prober(Participant):
 
     def __init__(self, node: Node, run_probe: RunProbe, end: End) -> None:
         """`run_probe` runs one to its end, or to its time limit; cancelled, it ends the probe. None: it says nothing of
-        the container. `end` ends a container within a grace period, None being the container's own."""
+        the container. `end` ends that run of a container within a grace period, None being the container's own."""
         self._node = node
         self._run_probe = run_probe
         self._end = end
-        self._checks: dict[str, _Check] = {}
+        self._checks: dict[str, dict[CheckKind, _Check]] = {}
 
     def seen(self, container_id: str) -> Health | None:
         """Return the health of the newest run with a check; None if there was no probe since the daemon's start."""
-        check = self._checks.get(container_id)
-        return check.health if check is not None else None
+        return self.seen_all(container_id).get(CheckKind.CHECK)
+
+    def seen_all(self, container_id: str) -> dict[CheckKind, Health]:
+        """As `seen`, of all checks of the newest run that had some."""
+        return {kind: check.health for kind, check in self._checks.get(container_id, {}).items()}
+
+    async def probe_now(self, container: Container) -> tuple[ProbeResult, HealthStatus]:
+        """Run its check now, or join the probe that is under way; its result counts as any other's. Return it, and the
+        status with it. Raises WrongState when there is none to be had: the container is being paused or ended."""
+        check = self._checks.get(container.id, {}).get(CheckKind.CHECK)
+        if check is None or check.run != container.run or check.over:
+            raise WrongState(f"{container.spec.name} is not running", id=container.id)
+        before = check.health.log
+        if check.probing is None and not (check.resting or check.acting):
+            check.health = replace(check.health, due_ns=self._node.clock.boottime_ns())
+            self._hear(container.id, check, Tick())
+        if check.probing is not None:
+            await asyncio.wait([check.probing])  # within its own limit
+        if check.health.log == before:
+            raise WrongState(f"{container.spec.name}: its check has no result, it is being paused or ended")
+        return check.health.log[-1], check.health.status
 
     @contextlib.asynccontextmanager
     async def resting(self, container_id: str) -> AsyncIterator[None]:
         """No probe is under way and none begins for the length of the block, so that none is frozen in the middle: it
         could not be ended then. Goes on afterwards if the container runs."""
-        check = self._checks.get(container_id)
-        if check is None or check.over or check.health.paused:
-            yield
-            return
-        probing, check.resting = check.probing, True
-        self._hear(container_id, check, Froze())
+        checks = [each for each in self._checks.get(container_id, {}).values() if not (each.over or each.health.paused)]
+        probing = [check.probing for check in checks if check.probing is not None]
+        for check in checks:
+            check.resting = True
+            self._hear(container_id, check, Froze())
         try:
-            if probing is not None:
-                await asyncio.wait([probing], timeout=REST_SECONDS)
+            if probing:
+                await asyncio.wait(probing, timeout=REST_SECONDS)
             yield
         finally:
-            check.resting = False
+            for check in checks:
+                check.resting = False
             container = self._node.containers.get(container_id)
             if container is not None:
                 self.changed(container)
 
     def close(self) -> None:
         """Probes under way come to their own end, and nobody hears of it."""
-        for check in self._checks.values():
-            _rest(check)
+        for checks in self._checks.values():
+            for check in checks.values():
+                _rest(check)
 
     def changed(self, container: Container) -> None:
-        if container.spec.health is None or container.id in self._node.containers.recovering or self._node.closing:
+        if container.spec.health is None and container.spec.probes == NO_PROBES:
             return
-        check = self._checks.get(container.id)
-        if check is not None and check.run != container.run:
-            _rest(check)
-            check = None
-        match container.phase:
-            case Phase.RUNNING | Phase.PAUSED if check is None:
-                self._begin(container, container.spec.health)
-            case Phase.RUNNING if check is not None and check.health.paused and not check.resting:
-                self._hear(container.id, check, Thawed())
-            case Phase.PAUSED if check is not None and not check.health.paused:
-                self._hear(container.id, check, Froze())
-            case Phase.REMOVING:
-                self._checks.pop(container.id, None)
-        if check is not None and container.phase not in (Phase.RUNNING, Phase.PAUSED):
-            _rest(check)
+        if container.id in self._node.containers.recovering or self._node.closing:
+            return
+        checks = self._checks.setdefault(container.id, {})
+        is_up = container.phase in (Phase.RUNNING, Phase.PAUSED)
+        asked = health.wanted(container) if is_up else {}
+        for kind, check in list(checks.items()):
+            if check.run != container.run:
+                _rest(checks.pop(kind))
+            elif kind not in asked:
+                _rest(check)
+        for kind, spec in asked.items():
+            if kind not in checks:
+                self._begin(container, kind, spec)
+            else:
+                self._pause_or_go_on(container, checks[kind])
+        if container.phase is Phase.REMOVING:
+            self._checks.pop(container.id, None)
 
-    def _begin(self, container: Container, spec: HealthSpec) -> None:
+    def _pause_or_go_on(self, container: Container, check: _Check) -> None:
+        is_paused = container.phase is Phase.PAUSED
+        if check.health.paused and not is_paused and not check.resting:
+            self._hear(container.id, check, Thawed())
+        elif is_paused and not check.health.paused:
+            self._hear(container.id, check, Froze())
+
+    def _begin(self, container: Container, kind: CheckKind, spec: HealthSpec) -> None:
         now_ns = self._node.clock.boottime_ns()
-        status = container.health or HealthStatus.STARTING
+        status = lifecycle.health_of(container, kind) or HealthStatus.STARTING
         begun = health.begin(spec, container.started_boot_ns or now_ns, now_ns, status)
-        check = self._checks[container.id] = _Check(container.run, begun)
+        check = self._checks[container.id][kind] = _Check(container.run, kind, begun)
         if container.phase is Phase.PAUSED:
             self._hear(container.id, check, Froze())
         self._arm(container.id, check)
@@ -292,21 +346,25 @@ class Prober(Participant):
         """Store and publish the status, if it is another one. What cannot be stored now is stored after the next
         probe."""
         seen, container = check.health, self._node.containers.get(container_id)
-        if container is None or container.run != check.run or container.health is seen.status:
+        if container is None or container.run != check.run:
+            return
+        if lifecycle.health_of(container, check.kind) is seen.status:
             return
         with contextlib.suppress(WrongState, NoSuchContainer, StoreFailed):
-            await self._node.apply(
-                container_id, lifecycle.HealthSeen(check.run, seen.status, seen.failing_streak), patient=True
-            )
-            log.info("health", container=container_id, status=seen.status.value, failing_streak=seen.failing_streak)
+            happening = lifecycle.HealthSeen(check.run, seen.status, seen.failing_streak, check.kind)
+            await self._node.apply(container_id, happening, patient=True)
+            what = {"status": seen.status.value, "failing_streak": seen.failing_streak}
+            log.info("health", container=container_id, check=check.kind.value, **what)
 
     async def _act(self, container_id: str, check: _Check, action: OnUnhealthy) -> None:
         await self._report(container_id, check)  # before its consequence
         now = self._node.containers.get(container_id)
         if now is not None and now.run == check.run and now.phase is Phase.RUNNING:
-            log.info("unhealthy", container=container_id, action=action.value)
+            log.info("unhealthy", container=container_id, check=check.kind.value, action=action.value)
+            by = HEALTH if check.kind is CheckKind.CHECK else By(policy=f"{check.kind}-probe")
+            grace = 0.0 if action is OnUnhealthy.KILL else check.health.spec.grace_seconds
             try:
-                await self._end(container_id, Reason.HEALTH, HEALTH, 0.0 if action is OnUnhealthy.KILL else None)
+                await self._end(container_id, Reason.HEALTH, by, grace, check.run)
             except (ExitdError, OSError) as error:
                 log.warning("unhealthy, and not ended", container=container_id, why=str(error))
         check.acting = False

@@ -1,24 +1,26 @@
 """The image store for the event loop: its blocking calls in threads, and what an IMAGE word of a spec means."""
 
 import asyncio
+import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import structlog
 
 from supervisor.engine.participants import Participant
-from supervisor.images.facts import Image, ImageDefaults, RemovedImage, Resolved
+from supervisor.images.facts import Image, ImageDefaults, PrunedImages, RemovedImage, Resolved
 from supervisor.images.store import Images
-from supervisor.model.errors import CannotStart
+from supervisor.model.errors import CannotStart, ExitdError, ImageStoreFailed
 from supervisor.model.values import Spec
 from supervisor.system import threads
 from supervisor.system.aside import Aside
+from supervisor.system.conduit import Outflow, StreamOver
 
-LOADS, PULLS, REMOVALS = 4, 4, 2  # at once; more wait for their turn
+LOADS, PULLS, REMOVALS, SAVES = 4, 4, 2, 4  # at once; more wait for their turn
 CLOSE_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -70,8 +72,10 @@ class ImageDesk(Participant):
         self._loads = threads.pool(LOADS, "image-load")
         self._pulls = threads.pool(PULLS, "image-pull")
         self._removals = threads.pool(REMOVALS, "image-rm")
+        self._saves = threads.pool(SAVES, "image-save")
         self._looks = looks or Aside()
         self._under_way: set[asyncio.Future[object]] = set()
+        self._holders: set[str] = set()  # containers that may hold an image
 
     async def look_up(self, spec: Spec) -> Resolved | None:
         """Return what its IMAGE is; it is pulled or loaded first, where the word says so. None: it names no image."""
@@ -91,17 +95,21 @@ class ImageDesk(Participant):
     async def hold(self, spec: Spec, container_id: str) -> None:
         """Keep the container's image, if it is one of the store's, from now on until the container is discarded."""
         if spec.image_id:
+            self._holders.add(container_id)
             await asyncio.to_thread(self._images.hold, container_id, spec.image_id)
 
     async def discarded(self, container_id: str) -> None:
-        """Let go of the container's image."""
-        await asyncio.to_thread(self._images.release, container_id)
+        """Let go of the container's image. Repeatable."""
+        if container_id in self._holders:
+            await asyncio.to_thread(self._images.release, container_id)
+            self._holders.discard(container_id)
 
     def hold_only(self, containers: Mapping[str, str], undecided: Collection[str] = ()) -> None:
         """Keep the images of these containers (image ids by container ids), at the daemon's start, before anything else
         happens to one. What an earlier daemon left behind is removed in the background. What the `undecided` hold, they
         keep."""
         self._images.hold_only(containers, undecided)
+        self._holders |= {*containers, *undecided}
         self._begin(self._removals, self._images.tidy).add_done_callback(_log_failure)
 
     async def load_image(self, word: str, name: str) -> tuple[Image, ...]:
@@ -128,13 +136,68 @@ class ImageDesk(Participant):
     async def remove_image(self, word: str) -> RemovedImage:
         return await self._in(self._removals, lambda: self._images.remove(word))
 
+    async def inspect_image(self, word: str) -> tuple[Image, tuple[str, ...], bytes]:
+        """Return an image, the containers that use it, and its configuration."""
+
+        def look() -> tuple[Image, tuple[str, ...], bytes]:
+            image, config = self._images.inspect(word)
+            return image, self._images.users().get(image.id, ()), config
+
+        return await asyncio.to_thread(look)
+
+    async def tag_image(self, word: str, name: str) -> Image:
+        return await self._in(self._removals, lambda: self._images.tag(word, name))
+
+    async def untag_image(self, word: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        return await self._in(self._removals, lambda: self._images.untag(word, names))
+
+    async def prune_images(self, ids: tuple[str, ...], all: bool) -> PrunedImages:
+        return await self._in(self._removals, lambda: self._images.prune(ids, all=all))
+
+    async def save_images(self, words: tuple[str, ...]) -> AsyncGenerator[bytes, None]:
+        """Yield one archive of them. Raises TimedOut when nobody takes it."""
+        outflow = Outflow("saving images")
+
+        def save() -> None:
+            error: BaseException | None = None
+            try:
+                for part in self._images.save(words):
+                    outflow.put(part)
+            except (StreamOver, ExitdError) as failed:
+                error = failed
+            except OSError as failed:
+                error = ImageStoreFailed(f"saving images: {failed.strerror or failed}")
+            finally:
+                with contextlib.suppress(StreamOver):
+                    outflow.end(error)
+
+        self._begin(self._saves, save)
+        try:
+            async for part in outflow.parts():
+                yield part
+        finally:
+            outflow.close()
+
+    async def commit(
+        self,
+        parts: Callable[[], Iterator[bytes]],
+        base_id: str,
+        document: Callable[[bytes, str], bytes],
+        name: str,
+        read: Callable[[], None],
+    ) -> Image:
+        """As `Images.commit`; `parts` is called, and `read`, in a thread."""
+        return await self._in(
+            self._loads, lambda: self._images.commit(parts(), base_id, document, name=name, read=read)
+        )
+
     def stop(self) -> None:
         """Break off loads and pulls under way. Whoever waits for them learns why; nothing of them is listed."""
         self._images.stop()
 
     async def close(self) -> None:
         self.stop()
-        for pool in (self._loads, self._pulls, self._removals):
+        for pool in (self._loads, self._pulls, self._removals, self._saves):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._under_way:
             _, late = await asyncio.wait(set(self._under_way), timeout=CLOSE_SECONDS)

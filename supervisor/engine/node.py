@@ -430,6 +430,7 @@ class Node:
         await insist(lambda: self.manager.of(container).settle(container), "settling", container_id)
         await insist(lambda: self.others.before_clean_up(container_id), "clean-up of execs", container_id)
         await insist(lambda: self.manager.of(container).delete_process(container), "clean-up", container_id)
+        await insist(lambda: self.others.after_clean_up(container_id), "clean-up of its network", container_id)
         await self.surely(container_id, lifecycle.Cleaned())
         self.cleanups.observe(asyncio.get_running_loop().time() - begun)
 

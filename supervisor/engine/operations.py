@@ -15,14 +15,29 @@ from supervisor.engine.admission import Admission
 from supervisor.engine.containers import Containers, exit_of, is_over
 from supervisor.engine.ending import Ending, made
 from supervisor.engine.health_checks import Prober
+from supervisor.engine.lastwords import LastWords
 from supervisor.engine.ledger import Ledger
 from supervisor.engine.node import GONE_SECONDS
 from supervisor.engine.runs import Runs
 from supervisor.engine.views import Views
 from supervisor.model import filters, lifecycle, pods
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShuttingDown, TimedOut, WrongState
+from supervisor.model.health import ProbeResult
 from supervisor.model.pods import PodState
-from supervisor.model.values import LIVE, Asked, By, Container, Exit, LogDriver, Phase, Reason, RunKey, Spec
+from supervisor.model.values import (
+    LIVE,
+    Asked,
+    By,
+    CheckKind,
+    Container,
+    Exit,
+    HealthStatus,
+    LogDriver,
+    Phase,
+    Reason,
+    RunKey,
+    Spec,
+)
 from supervisor.model.views import View
 from supervisor.runtime.managers import ContainerRuntimes
 from supervisor.store.events import Item
@@ -55,11 +70,13 @@ class Operations:
         prober: Prober,
         views: Views,
         ledger: Ledger,
+        last_words: LastWords,
     ) -> None:
         self._runs = runs
         self._node = runs.node
         self._containers = runs.node.containers
         self._manager = manager
+        self._last_words = last_words
         self._admission = admission
         self._ending = ending
         self._prober = prober
@@ -85,13 +102,15 @@ class Operations:
             raise
         return self._containers.known(container.id)
 
-    async def start(self, id: str, by: By) -> Container:
+    async def start(self, id: str, by: By, prepare: bool = False) -> Container:
         container = await self._containers.find(id)
         if container.phase in (Phase.RUNNING, Phase.PAUSED):
             return container
         self._refuse_going_down(container.spec)
         if container.phase in (Phase.EXITED, Phase.RESTARTING):
             await self._again(container, by)
+        if prepare:
+            return await made(self._containers, container)
         await self._runs.launch(container.id)
         return self._containers.get(container.id, container)
 
@@ -109,17 +128,17 @@ class Operations:
         await self._node.apply(container.id, lifecycle.Again(by))
         await self._runs.make(container.id)
 
-    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
+    async def stop(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
         container = await made(self._containers, await self._containers.find(id))
         if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
-            await self._ending.end(container, Reason.STOP, by, grace)
+            await self._ending.end(container, Reason.STOP, by, grace, signal)
         # It may have ended by itself a moment before it could be asked to, and its next run be planned, or begun.
         while (now := self._containers.get(container.id)) is not None and not _is_stopped(now):
             with contextlib.suppress(WrongState, NoSuchContainer):
                 await self._node.apply(now.id, lifecycle.StopAsked(by))
                 continue
-            return await self.stop(container.id, timeout_seconds, by)
+            return await self.stop(container.id, timeout_seconds, by, signal)
         return self._containers.get(container.id, container)
 
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
@@ -133,8 +152,8 @@ class Operations:
             raise WrongState(f"{id} is {container.phase.value}, there is nothing to signal", id=container.id)
         await self._ending.signal(container, Asked(Reason.KILL, by, signal), everyone=everyone)
 
-    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container:
-        container = await self.stop(id, timeout_seconds, by)
+    async def restart(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
+        container = await self.stop(id, timeout_seconds, by, signal)
         return await self.start(container.id, by)
 
     async def pause(self, id: str, by: By) -> None:
@@ -178,14 +197,14 @@ class Operations:
             raise WrongState(f"{id} is {container.phase.value}, not {phase.value}", id=container.id)
         return container
 
-    async def remove(self, id: str, force: bool, by: By) -> None:
-        """Remove a container; a pod with its members, which go first."""
+    async def remove(self, id: str, force: bool, by: By, *, volumes: bool = False) -> None:
+        """Remove a container; a pod with its members, which go first. `volumes`: its anonymous ones, too."""
         found = await self._containers.find(id)
         if found.spec.pod:
             if not force and pods.state(found.phase) is PodState.READY:
                 raise WrongState(f"the pod {found.spec.name} is Ready; stop it first, or use force", id=found.id)
-            await each_member(self._containers, found.id, lambda member: self._remove(member.id, True, by))
-        await self._remove(found.id, force, by)
+            await each_member(self._containers, found.id, lambda member: self._remove(member.id, True, by, volumes))
+        await self._remove(found.id, force, by, volumes)
 
     async def remove_named(self, name: str, namespace: str, by: By) -> None:
         """Remove exitd's own container of this name, running or not. It is no error if there is none."""
@@ -194,7 +213,7 @@ class Operations:
             with contextlib.suppress(NoSuchContainer):
                 await self.remove(found.id, True, by)
 
-    async def _remove(self, id: str, force: bool, by: By) -> None:
+    async def _remove(self, id: str, force: bool, by: By, volumes: bool) -> None:
         found: Container | None = await self._containers.find(id)
         if found is not None and found.spec.task is not None and not force:
             name = found.spec.name
@@ -203,13 +222,13 @@ class Operations:
         # Again when something else was quicker: a restart's timer, another caller, the end itself.
         while found is not None and found.phase is not Phase.REMOVING:
             with contextlib.suppress(NoSuchContainer):
-                await self._remove_once(found, force, by)
+                await self._remove_once(found, force, by, volumes)
             container_id = found.id
             found = self._containers.get(container_id)
         if found is not None:
             await self._gone(found.id)
 
-    async def _remove_once(self, container: Container, force: bool, by: By) -> None:
+    async def _remove_once(self, container: Container, force: bool, by: By, volumes: bool) -> None:
         if container.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING) and not force:
             phase = container.phase.value
             raise WrongState(f"{container.spec.name} is {phase}; stop it first, or use force", id=container.id)
@@ -219,24 +238,31 @@ class Operations:
             await self._ending.end(container, Reason.KILL, by, 0)
         else:
             with contextlib.suppress(WrongState):
-                await self._node.apply(container.id, lifecycle.RemoveAsked(by))
+                await self._node.apply(container.id, lifecycle.RemoveAsked(by, volumes=volumes))
 
     async def _gone(self, container_id: str) -> None:
         await self._containers.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
 
     def listing(self, all: bool, filters_: tuple[str, ...]) -> tuple[list[View], int]:
         wanted = filters.parse(filters_, filters.CONTAINER_KEYS)
+        wanted = wanted.resolved(lambda reference: self._containers.resolve(reference).created_ns)
         shown = [
             self._views.of(c)
             for c in self._containers.values()
-            if (all or _is_up(c) or any(word.startswith("status=") for word in filters_))
-            and wanted.matches_container(c)
+            if (all or _is_up(c) or wanted.shows_ended) and wanted.matches_container(c)
         ]
         return shown, self._node.events.last_seq + 1
 
     async def inspect(self, id: str) -> View:
         container = await self._containers.find(id)
-        return replace(self._views.of(container), health=self._prober.seen(container.id))
+        seen = self._prober.seen_all(container.id)
+        return replace(self._views.of(container), health=seen.get(CheckKind.CHECK), probes=seen)
+
+    async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
+        container = await self._running(id, Phase.RUNNING)
+        if container.spec.health is None:
+            raise WrongState(f"{container.spec.name} has no health check", id=container.id)
+        return await self._prober.probe_now(container)
 
     async def pids(self, id: str) -> tuple[int, ...]:
         container = await self._containers.find(id)
@@ -291,16 +317,18 @@ class Operations:
             return self._containers.resolve(reference).id
         return await self._ledger.id_of(reference)
 
-    async def log_source(self, id: str) -> tuple[logs.WantedLog, Callable[[int], Awaitable[object]]]:
+    async def log_source(self, id: str) -> logs.LogSource:
         container = await self._containers.find(id)
         driver = container.spec.log.driver
         if driver is None or driver not in READERS:
             raise WrongState(_no_log(container), id=container.id)
 
         async def complete(run: int) -> None:
-            await self._output_complete(container.id, run or self._containers.known(container.id).run)
+            await self._output_complete(container.id, run)
 
-        return logs.WantedLog(self._views.log_path(container), driver, is_ours=not container.spec.log.path), complete
+        where = logs.WantedLog(self._views.log_path(container), driver, is_ours=not container.spec.log.path)
+        run = self._containers.known(container.id).run
+        return logs.LogSource(where, complete, run, lambda: self._last_words.listening(container.id))
 
     async def _output_complete(self, container_id: str, run: int) -> None:
         """The run has ended and its shim, which wrote the log, has left."""

@@ -13,6 +13,9 @@ class Participant:
     async def before_find(self, container_id: str) -> None:
         """A container that an earlier daemon left is about to be looked up."""
 
+    async def after_find(self, container_id: str) -> None:
+        """It has been looked up, and callers wait yet. Bounded, and raises nothing."""
+
     def changed(self, container: Container) -> None:
         """A step was stored, and is shown; or a container has been looked up."""
 
@@ -31,6 +34,9 @@ class Participant:
 
     async def before_clean_up(self, container_id: str) -> None:
         """The end is stored, and what is left of the run is about to go."""
+
+    async def after_clean_up(self, container_id: str) -> None:
+        """Nothing of the run lives any more. Bounded."""
 
     async def removing(self, container_id: str) -> None:
         """The container is being removed; its files are there still."""
@@ -52,6 +58,10 @@ class Participants(Participant):
     async def before_find(self, container_id: str) -> None:
         for part in self._parts:
             await part.before_find(container_id)
+
+    async def after_find(self, container_id: str) -> None:
+        for part in self._parts:
+            await part.after_find(container_id)
 
     def changed(self, container: Container) -> None:
         for part in self._parts:
@@ -75,6 +85,10 @@ class Participants(Participant):
     async def before_clean_up(self, container_id: str) -> None:
         for part in self._parts:
             await part.before_clean_up(container_id)
+
+    async def after_clean_up(self, container_id: str) -> None:
+        for part in self._parts:
+            await part.after_clean_up(container_id)
 
     async def removing(self, container_id: str) -> None:
         for part in reversed(self._parts):

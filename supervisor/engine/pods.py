@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, 
 from supervisor.model.pods import Duty, PodState
 from supervisor.model.values import LIVE, By, Container, Exit, Phase, Pod, Reason, RunKey, Spec
 from supervisor.model.views import PodView
+from supervisor.system.clock import boot_now
 
 # -- policies
 
@@ -27,6 +29,9 @@ from supervisor.model.views import PodView
 PAUSE_EXIT = By(policy="pause-exit")
 NEW_SANDBOX = By(policy="new-sandbox")
 LAST_MEMBER = By(policy="last-member")
+DEADLINE = By(policy="active-deadline")
+MOST_TIMER_SECONDS = 86_400.0  # asyncio's clock stands still while the machine is suspended; so it looks now and then
+LEAST_GRACE_SECONDS = 2.0  # of a sidecar, however long the others took: Kubernetes' own
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +45,7 @@ class PodKeeper(Participant):
         self._operations = operations
         self._ending = ending
         self._at: set[str] = set()  # containers something is being done about
+        self._deadlines: dict[str, asyncio.TimerHandle] = {}
 
     async def forever(self, every_seconds: Callable[[], float]) -> None:
         """Look at all pods again and again, slowly. A pause process that somebody else has killed may hang in its exit:
@@ -74,19 +80,50 @@ class PodKeeper(Participant):
             return
         if self._node.closing or self._node.going_down:
             return
-        for duty, container in pods.duties(pause, self._node.containers.members(pod_id)):
+        self._arm(pause)
+        for duty, container in self._duties(pause):
             if container.id not in self._at and container.id not in self._node.containers.recovering:
                 self._at.add(container.id)
                 self._node.spawn(self._do(duty, container, pod_id))
+
+    def _duties(self, pause: Container) -> list[tuple[Duty, Container]]:
+        return pods.duties(pause, self._node.containers.members(pause.id), boot_now(self._node.clock))
+
+    def _arm(self, pause: Container) -> None:
+        """Look again when its time is over. The timer is of this exitd, the time is stored."""
+        timer, now = self._deadlines.pop(pause.id, None), boot_now(self._node.clock)
+        if timer is not None:
+            timer.cancel()
+        if pause.deadline is not None and pause.deadline.at.boot_id == now.boot_id and not pods.is_expired(pause, now):
+            seconds = min(pause.deadline.at.seconds_after(now), MOST_TIMER_SECONDS)
+            self._deadlines[pause.id] = asyncio.get_running_loop().call_later(seconds, self._look, pause.id)
+
+    def close(self) -> None:
+        for timer in self._deadlines.values():
+            timer.cancel()
+
+    async def discarded(self, container_id: str) -> None:
+        timer = self._deadlines.pop(container_id, None)
+        if timer is not None:
+            timer.cancel()
 
     async def _do(self, duty: Duty, container: Container, pod_id: str) -> None:
         log.info("pod policy", pod=pod_id, duty=duty.value, container=container.id)
         try:
             match duty:
                 case Duty.STOP if container.id == pod_id:
-                    await self._ending.by_policy(container.id, Reason.STOP, LAST_MEMBER)
+                    # For good: no policy of the pause container's makes a sandbox that nobody is left to join.
+                    await self._ending.by_policy(container.id, Reason.STOP, LAST_MEMBER, run=container.run, final=True)
                 case Duty.STOP:
                     await self._ending.by_policy(container.id, Reason.PAUSE_EXIT, PAUSE_EXIT)
+                case Duty.DISMISS if container.phase is Phase.RESTARTING:
+                    await self._node.apply(container.id, lifecycle.StopAsked(LAST_MEMBER), patient=True)
+                case Duty.DISMISS:
+                    await self._ending.by_policy(container.id, Reason.STOP, LAST_MEMBER, run=container.run, final=True)
+                case Duty.EXPIRE if container.phase is Phase.RESTARTING:
+                    await self._node.apply(container.id, lifecycle.StopAsked(DEADLINE), patient=True)
+                case Duty.EXPIRE:
+                    await self._ending.by_policy(container.id, Reason.TIMEOUT, DEADLINE, run=container.run, final=True)
                 case Duty.CANCEL:
                     await self._node.apply(container.id, lifecycle.SandboxGone(), patient=True)
                 case Duty.REVIVE:
@@ -105,7 +142,7 @@ class PodKeeper(Participant):
         pause, now = self._node.containers.get(pod_id), self._node.containers.get(container_id)
         if pause is None or now is None or pause.spec.pod is None:
             return
-        if (duty, now) not in pods.duties(pause, self._node.containers.members(pod_id)):
+        if (duty, now) not in self._duties(pause):
             self._look(pod_id)  # another duty than the one that has just failed: that one waits for the next change
 
     async def removing(self, container_id: str) -> None:
@@ -167,10 +204,34 @@ class PodOperations:
 
     async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView:
         pause = await self._node.containers.find_pod(id)
+        if pause.spec.pod is not None and pause.spec.pod.sidecars:
+            await self._stop_in_order(pause, timeout_seconds, by)
         stop = self._operations.stop
         await each_member(self._node.containers, pause.id, lambda member: stop(member.id, timeout_seconds, by))
         stopped = await stop(pause.id, timeout_seconds, by)
         return self._views.of_pod(stopped)
+
+    async def _stop_in_order(self, pause: Container, timeout_seconds: int | None, by: By) -> None:
+        """Sidecars after those that they serve, in the grace that is left. What is begun by another client meanwhile is
+        stopped after them. If exitd dies in between, it is the pod's duties that end them, in the same order."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        others, *serving = pods.stop_order(pause, self._node.containers.members(pause.id))
+        if others:
+            ids = {member.id for member in others}
+            containers = self._node.containers
+
+            async def stop(member: Container) -> None:
+                if member.id in ids:
+                    await self._operations.stop(member.id, timeout_seconds, by)
+
+            await each_member(containers, pause.id, stop)
+        for (sidecar,) in serving:
+            grace = sidecar.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
+            left = grace - (loop.time() - began)
+            seconds = min(grace, math.ceil(max(left, LEAST_GRACE_SECONDS)))
+            with contextlib.suppress(NoSuchContainer):
+                await self._operations.stop(sidecar.id, seconds, by)
 
     async def remove_pod(self, id: str, force: bool, by: By) -> None:
         await self._operations.remove((await self._node.containers.find_pod(id)).id, force, by)

@@ -38,6 +38,7 @@ class ReconcileParts:
     settings: Settings
     foundlings: Foundlings
     execs: Callable[[], Iterable[RunKey]] = tuple  # those whose end is not stored
+    networks: Callable[[], None] = lambda: None  # takes down those that nothing uses
     orphans: Orphans = field(default_factory=Orphans)
 
     @property
@@ -61,6 +62,7 @@ async def once(parts: ReconcileParts) -> None:
         _memory,
         _strange_directories,
         _strange_cgroups,
+        _networks,
         _stray_bundles,
         _acknowledged,
         _dead_journals,
@@ -139,6 +141,10 @@ async def _strange_cgroups(parts: ReconcileParts) -> None:
     await parts.manager.sweep_cgroups(parts.node.containers.keys())
 
 
+async def _networks(parts: ReconcileParts) -> None:
+    parts.networks()
+
+
 async def _stray_bundles(parts: ReconcileParts) -> None:
     """Files of what was started by hand, and not adopted yet, are left alone."""
     try:
@@ -156,11 +162,10 @@ async def _stray_bundles(parts: ReconcileParts) -> None:
 
 def _remove_dead_journals(parts: ReconcileParts) -> None:
     """A dead keeper's journal is kept as long as it holds an exit that is not stored, or cannot be read."""
-    needed = _needed(parts)
     for path in Path(parts.settings.state).glob("keeper-*.journal"):
         try:
             if _never_begun(path) or (
-                not _keeper_lives(path) and not any(_key_of(entry) in needed for entry in _read(path).entries)
+                not _keeper_lives(path) and _needed(parts).isdisjoint(map(_key_of, _read(path).entries))
             ):
                 path.unlink(missing_ok=True)
         except (OSError, journal.BadJournal):

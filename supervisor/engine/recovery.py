@@ -105,6 +105,7 @@ async def _find(runs: Runs, container: Container, *, rebooted: bool, is_stored: 
         attempts += 1
         container = node.containers.get(container.id, container)
         node.manager.of(container).forget(container)
+    await node.others.after_find(container.id)
     node.containers.recovering.pop(container.id).set()
     if (now := node.containers.get(container.id)) is not None:  # its pod was not looked at meanwhile
         node.others.changed(now)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import structlog
@@ -23,11 +24,20 @@ START_FAILED = By(policy="start-failed")
 log = structlog.get_logger(__name__)
 
 
+Attach = Callable[[Container], Awaitable[Container]]
+
+
+async def _without_networks(container: Container) -> Container:
+    return container
+
+
 class Runs(Participant):
     """Begins runs, for callers and for restart policies. Belongs to the node's event loop."""
 
-    def __init__(self, node: Node, exits: Exits) -> None:
+    def __init__(self, node: Node, exits: Exits, attach: Attach = _without_networks) -> None:
+        """`attach`: puts a container into its network, see `NetworkDesk.attach`."""
         self.node = node
+        self._attach = attach
         self.exits = exits
         self._containers = node.containers
 
@@ -40,8 +50,9 @@ class Runs(Participant):
                 container = await self._joining(self._containers.known(container_id))
                 await room.wait_for(room.FOR_ONE, f"a run of {container.spec.name or container_id}")
                 await self.node.others.before_make(container_id)
+                container = await self._attach(container)
                 made = await self.node.manager.of(container).create_container(container)
-                step = lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in)
+                step = lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in, container.networks)
                 await self.node.surely(container_id, step)
             except Exception as error:  # whatever it was: nothing may stay in this phase for ever
                 put_off = await self._is_put_off(container_id)

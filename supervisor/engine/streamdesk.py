@@ -1,9 +1,11 @@
 """What callers ask of standard streams: to attach to them, and the small orders; of a container's run or of an exec."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 
 from supervisor.engine.containers import is_made, is_over
+from supervisor.engine.lastwords import LastWords
 from supervisor.engine.node import GONE_SECONDS, Node
 from supervisor.model.errors import WrongState
 from supervisor.model.values import LIVE, Container, Counters, RunKey, Winsize
@@ -19,11 +21,19 @@ class StreamDesk:
     """Implements `supervisor.api.streams.Streams`. `execs` finds an exec of a container; raises when there is none.
     `orders`: who does them for a run, or an exec; exitd-shim, unless said otherwise."""
 
-    def __init__(self, node: Node, state: str, execs: FindExec, orders: OrdersOf = lambda key: Orders()) -> None:
+    def __init__(
+        self,
+        node: Node,
+        state: str,
+        execs: FindExec,
+        orders: OrdersOf = lambda key: Orders(),
+        last_words: LastWords | None = None,
+    ) -> None:
         self._node = node
         self._state = state
         self._execs = execs
         self._orders = orders
+        self._last_words = last_words
 
     async def attach(self, id: str, exec_id: str, wanted: WantedStreams) -> AttachSession:
         """Return the attachment as a context manager. Raises WrongState when the container has ended."""
@@ -72,4 +82,8 @@ class StreamDesk:
             stdin=container.spec.stdin,
             over=lambda: self._node.containers.until(container.id, is_over(run), None, "its exit"),
             orders=self._orders(RunKey(container.id, run)),
+            listening=lambda: self._listening(container.id),
         )
+
+    def _listening(self, container_id: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._last_words is None else self._last_words.listening(container_id)

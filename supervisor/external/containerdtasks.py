@@ -14,9 +14,10 @@ from typing import NoReturn, Protocol, Self
 import structlog
 
 from shim.frozen import frozen
+from supervisor.external.enginenames import EngineNames
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
-from supervisor.model.values import Names
+from supervisor.model.values import NO_NAMES, Names
 from supervisor.model.watched import FoundProcess, Target
 from supervisor.system import room
 from supervisor.system.aside import Aside
@@ -26,6 +27,7 @@ LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one is repeated
 AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next attempt; the last one is repeated
 ROOM_SECONDS = 1.0  # from a task for which there was no room to the next list
 FIRST_SECONDS = 10.0
+DOCKER_NAMESPACE = "moby"
 NAMES_AT_ONCE, MOST_NAMING = 8, 1000  # questions for the names of tasks, in all
 
 log = structlog.get_logger(__name__)
@@ -81,6 +83,7 @@ class ContainerdTasks:
         self._observer = observer
         self._naming = Background()
         self._names_at_once = asyncio.Semaphore(NAMES_AT_ONCE)
+        self._on_disk = EngineNames()
         self._looks = Aside(most_at_once=1)  # whoever asked for the watch has named the socket
         self._listed = asyncio.Event()
         self._missing = asyncio.Event()  # there was no room to look at a task: it is in the next list, which comes soon
@@ -185,12 +188,21 @@ class ContainerdTasks:
         if room.lacks_room(error):
             self._missing.set()
 
+    async def _names_of(self, task: LiveTask, api: TasksApi) -> Names:
+        """docker puts neither names nor images into its containerd: they are in its own files."""
+        if task.namespace == DOCKER_NAMESPACE:
+            with contextlib.suppress(TimedOut):
+                found = await self._looks.run("reading docker's names", lambda: self._on_disk.of_docker(task.id))
+                if found != NO_NAMES:
+                    return found
+        return await api.names(task.namespace, task.id)
+
     async def _name(self, container: str, task: LiveTask, api: TasksApi) -> None:
         """Ask for the names once the task is watched, since it may end at any moment. What cannot be asked now is asked
         when the tasks are listed the next time."""
         try:
             async with self._names_at_once:
-                names = await api.names(task.namespace, task.id) if self._observer.lacks_names(container) else None
+                names = await self._names_of(task, api) if self._observer.lacks_names(container) else None
             if names is not None:
                 await self._observer.name(container, names)
         except (NoAnswer, ExitdError) as error:

@@ -328,7 +328,7 @@ class Observer:
     def _observed(self, found: FoundProcess, process: Process, run: int) -> Observed:
         started_ns = observe.started_ns(process, self._clock.now_ns(), self._clock.boottime_ns())
         names = (found.container, run, found.name, found.namespace, found.target)
-        return Observed(process, self._clock.boot_id(), *names, started_ns=started_ns)
+        return Observed(process, self._clock.boot_id(), *names, started_ns=started_ns, names=found.names)
 
     def _booted_ns(self) -> int:
         return self._clock.now_ns() - self._clock.boottime_ns()

@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import structlog
 
 from shim.frozen import frozen
 from shim.patterns import LatePattern
+from supervisor.external.enginenames import EngineNames
 from supervisor.model import foreign, whose
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
 from supervisor.model.watched import FoundProcess, Target
@@ -63,6 +65,7 @@ class RuncRoot:
         self._observe = observe
         self._missed = missed
         self._aside = Aside(most_at_once=1, limit_seconds=READ_SECONDS)
+        self._names = EngineNames()
         self._path = PathWatch(changes, target.where, self._everything, self._aside)
         self._top = InotifyWatches(changes)
         self._empty: dict[str, InotifyWatches] = {}  # directories without a state file, the longest watched first
@@ -112,7 +115,7 @@ class RuncRoot:
         names, self._news = list(self._news), {}
         new = frozenset(names)
         if everything:
-            names, before = await self._names(), self._listed
+            names, before = await self._directories(), self._listed
             new = frozenset(names) - before
             if not self.trouble:  # what could not be listed is not gone, and is not new when it can be
                 self._listed = frozenset(names)
@@ -126,13 +129,17 @@ class RuncRoot:
         known = {name: self._read.get(name) for name in names}
         try:
             return await self._aside.run(
-                f"reading {self._root}", lambda: {name: read_state(self._root, name, known[name]) for name in names}
+                f"reading {self._root}", lambda: {name: self._state(name, known[name]) for name in names}
             )
         except (TimedOut, Busy) as error:
             self.trouble, self._all = str(error), True
             return {}
 
-    async def _names(self) -> list[str]:
+    def _state(self, name: str, known: Mark | None) -> StateFile:
+        """In a thread."""
+        return read_state(self._root, name, known, self._names)
+
+    async def _directories(self) -> list[str]:
         """Watched first, listed second: nothing comes in between. While it hangs, the watches that there are stay."""
         new = InotifyWatches(self._changes)
         with contextlib.ExitStack() as undo:
@@ -227,7 +234,7 @@ class RuncRoot:
 
         def work() -> StateFile:
             watches.add(f"{self._root}/{name}", IN_MOVED_TO | IN_CLOSE_WRITE, listener)
-            return read_state(self._root, name, self._read.get(name))
+            return self._state(name, self._read.get(name))
 
         with contextlib.ExitStack() as undo:
             undo.callback(watches.close)
@@ -254,9 +261,9 @@ class RuncRoot:
         self._wake.set()
 
 
-def read_state(root: str, name: str, known: Mark | None) -> StateFile:
-    """Read one state file; runs in a thread. `known`: the mark of a state that was read before. Never follows a
-    link."""
+def read_state(root: str, name: str, known: Mark | None, names: EngineNames) -> StateFile:
+    """Read one state file, and what its engine calls the container; runs in a thread. `known`: the mark of a state that
+    was read before. Never follows a link."""
     for file_name in foreign.STATE_FILES:
         try:
             fd = regular.open_path(f"{root}/{name}/{file_name}", follow=False)
@@ -264,7 +271,10 @@ def read_state(root: str, name: str, known: Mark | None) -> StateFile:
             mark = (status.st_ino, status.st_mtime_ns)
             text = regular.read_all(fd, MOST_BYTES).decode(errors="replace")
             writer = _writer(status, f"{root}/{name}", root)
-            return StateFile(mark, foreign.state_found(root, name, text, writer) if mark != known else None)
+            if mark == known:
+                return StateFile(mark)
+            found = foreign.state_found(root, name, text, writer)
+            return StateFile(mark, replace(found, names=names.of_state(text, name, writer)))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, foreign.BadState) as error:

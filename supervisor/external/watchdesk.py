@@ -1,4 +1,5 @@
-"""What callers ask exitd to watch: pids, a containerd's socket, a runtime's directory. Kept over restarts."""
+"""What callers ask exitd to watch: pids, a containerd's socket, a runtime's directory, or all that this machine has.
+Kept over restarts."""
 
 import asyncio
 import os
@@ -8,12 +9,13 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from supervisor.external import observe
+from supervisor.external.nodesearch import NodeSearch
 from supervisor.external.observer import Observer
 from supervisor.external.watchlist import WatchEntry, WatchList, WatchSource
 from supervisor.model import foreign
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, ExitdError, NoSuchProcess, NoSuchWatch, WrongState
 from supervisor.model.values import By
-from supervisor.model.watched import Kind, Target, WatchView
+from supervisor.model.watched import NODE, Kind, Target, WatchView
 from supervisor.store.database import Store
 from supervisor.system.aside import Aside
 from supervisor.system.clock import Clock
@@ -21,13 +23,14 @@ from supervisor.system.clock import Clock
 MOST_TARGETS = 64
 MOST_PIDS = 10_000
 MOST_PATH = 4096
+PATHS = (Kind.CONTAINERD, Kind.RUNC_ROOT)
 NEEDS = "watching what others run needs Linux 6.15, or the process events connector"
 
 log = structlog.get_logger(__name__)
 
 
 class WatchDesk:
-    """The registry of watches, one per daemon. `sources` make the WatchSource for each kind of target but a pid."""
+    """The registry of watches, one per daemon. `sources` make the WatchSource for each kind of target with a path."""
 
     def __init__(
         self,
@@ -73,14 +76,23 @@ class WatchDesk:
         a file system that hangs; OSError when there is no room to look. After an error nothing new is watched.
         """
         self._check_kernel()
-        if kind is not Kind.PID and where not in self._watches:
+        if kind in PATHS and where not in self._watches:
             await self._looks.run(f"looking at {where}", lambda: _check_path(kind, where), where)
         async with self._turn:
             known = self._watches.get(where)
             if known is None:
                 target = Target(kind, where, self._clock.now_ns(), by)
                 known = await (self._begin_pid(target) if kind is Kind.PID else self._begin(target))
-            return self._view(known)
+        if isinstance(known.source, NodeSearch):
+            await known.source.searched()
+        return self._view(known)
+
+    async def watch_node(self) -> None:
+        """Watch all that this machine has, because the configuration says so."""
+        try:
+            await self.watch(Kind.NODE, NODE, By())
+        except (ExitdError, OSError) as error:
+            log.error("what this machine runs is not watched", why=str(error))
 
     def watches(self) -> list[WatchView]:
         """Return all watches, oldest first."""
@@ -104,15 +116,21 @@ class WatchDesk:
             if watch is None:
                 raise NoSuchWatch(f"nothing is watched by the name {where}; exitctl watch --list shows what is")
             view = self._view(watch)
-            await _close(watch)
-            try:
-                await self._observer.drop(where, (watch.target,))
-            except ExitdError:
-                await self._begin_source(watch)
-                raise
-            self._watches.pop(where, None)
-            await _close(watch)  # a watch that was beginning meanwhile
+            await self._end(watch)
+            for each in [each for each in self._watches.values() if each.target.found_by == where]:
+                await self._end(each)
             return view
+
+    async def _end(self, watch: WatchEntry) -> None:
+        where = watch.target.where
+        await _close(watch)
+        try:
+            await self._observer.drop(where, (watch.target,))
+        except ExitdError:
+            await self._begin_source(watch)
+            raise
+        self._watches.pop(where, None)
+        await _close(watch)  # a watch that was beginning meanwhile
 
     async def close(self) -> None:
         if self._beginning is not None:
@@ -147,6 +165,15 @@ class WatchDesk:
             raise NoSuchProcess(f"process {pid} has ended, and that is in the ledger: exitctl exits", pid=str(pid))
         return watch
 
+    async def _watch_found(self, kind: Kind, where: str, by: Target) -> None:
+        """Watch a source that the watch `by` has found. Raises as `watch`."""
+        if where in self._watches:
+            return
+        await self._looks.run(f"looking at {where}", lambda: _check_path(kind, where), where)
+        async with self._turn:
+            if where not in self._watches and by.where in self._watches:
+                await self._begin(Target(kind, where, self._clock.now_ns(), by.by, found_by=by.where))
+
     async def _begin(self, target: Target) -> WatchEntry:
         self._room(MOST_TARGETS, pids=False)
         await self._observer.note(target)
@@ -156,8 +183,13 @@ class WatchDesk:
 
     async def _begin_source(self, watch: WatchEntry) -> None:
         if watch.target.kind is not Kind.PID and self._watches.get(watch.target.where) is watch:
-            watch.source = self._sources[watch.target.kind](watch.target)
+            watch.source = self._source_of(watch.target)
             await watch.source.begin()
+
+    def _source_of(self, target: Target) -> WatchSource:
+        if target.kind is Kind.NODE:
+            return NodeSearch(target, self._watch_found)
+        return self._sources[target.kind](target)
 
     async def _begin_again(self) -> None:
         try:

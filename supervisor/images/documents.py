@@ -6,15 +6,18 @@ Image Specification v1.2 ("Combined Image JSON + Filesystem Changeset Format").
 
 import json
 import platform
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Iterator, Sequence
 
 from shim.frozen import frozen
 from supervisor.images.facts import DIGEST, ImageDefaults
-from supervisor.model import bounds, values
+from supervisor.model import bounds, networks, values
 from supervisor.model.errors import BadImage
 from supervisor.model.values import HealthSpec
 
 MOST_ITEMS = 10_000
+MOST_VOLUMES = 100
+MOST_EXPOSED = 1000
 MOST_LAYERS = 500  # the limit of overlay
 REF_NAME = "org.opencontainers.image.ref.name"
 FULL_NAME = "io.containerd.image.name"
@@ -22,6 +25,8 @@ INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 CONFIG_TYPES = ("application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
@@ -94,6 +99,14 @@ class DocumentNode:
             (DocumentNode(key, self.document, f"{self.path}: a key").text(), self.get(key).text(""))
             for key in sorted(self.value)
         )
+
+    def names(self) -> tuple[str, ...]:
+        """Return the keys of an object, in order; none if it is missing or null."""
+        if self.value is None:
+            return ()
+        if not isinstance(self.value, dict):
+            raise self.wrong("must be an object")
+        return tuple(sorted(self.value))
 
 
 @frozen
@@ -224,6 +237,61 @@ def config_document(diff_id: str) -> bytes:
     return json.dumps(document, sort_keys=True).encode()
 
 
+def manifest_document(config: Descriptor, layers: Sequence[Descriptor]) -> bytes:
+    """Return an OCI manifest."""
+    return _text(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": _reference(config),
+            "layers": [_reference(layer) for layer in layers],
+        }
+    )
+
+
+def index_document(manifests: Sequence[Descriptor]) -> bytes:
+    """Return the index.json of an OCI layout."""
+    return _text(
+        {
+            "schemaVersion": 2,
+            "mediaType": INDEX_TYPES[0],
+            "manifests": [
+                {
+                    **_reference(each),
+                    "annotations": {
+                        key: text for key, text in ((REF_NAME, each.ref_name), (FULL_NAME, each.full_name)) if text
+                    },
+                }
+                for each in manifests
+            ],
+        }
+    )
+
+
+def archive_document(images: Sequence[Archived]) -> bytes:
+    """Return the manifest.json of a docker-archive."""
+    return _text([{"Config": each.config, "RepoTags": [*each.names], "Layers": [*each.layers]} for each in images])
+
+
+def with_diff_ids(config: bytes, document: str, diff_ids: Sequence[str]) -> bytes:
+    """Return the configuration with other digests of its layers. Raises BadImage."""
+    root = parse_json(config, document)
+    rootfs = root.get("rootfs").value
+    assert isinstance(root.value, dict) and isinstance(rootfs, dict)  # it was parsed before
+    if rootfs.get("diff_ids") == [*diff_ids]:
+        return config
+    return _text({**root.value, "rootfs": {**rootfs, "diff_ids": [*diff_ids]}})
+
+
+def _reference(found: Descriptor) -> dict[str, object]:
+    return {"mediaType": found.media_type, "digest": found.digest, "size": found.size_bytes}
+
+
+def _text(value: object) -> bytes:
+    """The same value always gives the same bytes."""
+    return json.dumps(value, sort_keys=True).encode()
+
+
 def host_platform() -> Platform:
     machine = platform.machine()
     return Platform("linux", _MACHINES.get(machine, machine), {"aarch64": "v8", "armv7l": "v7"}.get(machine, ""))
@@ -265,7 +333,28 @@ def _process(node: DocumentNode) -> ImageDefaults:
         node.get("StopSignal").text(""),
         _labels(node.get("Labels")),
         _check(node.get("Healthcheck")),
+        _volumes(node.get("Volumes")),
+        _exposed(node.get("ExposedPorts")),
     )
+
+
+def _volumes(node: DocumentNode) -> tuple[str, ...]:
+    """The keys of an object whose values mean nothing."""
+    if node.value is None:
+        return ()
+    if not isinstance(node.value, dict):
+        raise node.wrong("must be an object")
+    if len(node.value) > MOST_VOLUMES:
+        raise node.wrong(f"has {len(node.value)} items, more than {MOST_VOLUMES}")
+    found = (DocumentNode(key, node.document, f"{node.path}: a key").text() for key in sorted(node.value))
+    places = {"/" + posixpath.normpath(f"/{text}").lstrip("/") for text in found}
+    return tuple(sorted(places - {"/"}))
+
+
+def _exposed(node: DocumentNode) -> tuple[tuple[int, str], ...]:
+    """Parse docker's ExposedPorts, an object whose keys count. What is no port publishes nothing, as with docker."""
+    found = (networks.exposed(name) for name in node.names()[:MOST_EXPOSED])
+    return tuple(sorted(each for each in found if each is not None))
 
 
 def _words(node: DocumentNode) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ class ImageDefaults:
     stop_signal: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     health: HealthSpec | None = None
+    volumes: tuple[str, ...] = ()  # absolute paths, at which a container has anonymous volumes
+    exposed: tuple[tuple[int, str], ...] = ()  # ports and their protocols
 
     def args(self, words: Sequence[str], entrypoint: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the command line: the image's entrypoint, then the caller's words, or the image's own if there are
@@ -74,6 +76,14 @@ class RemovedImage:
 
     names: tuple[str, ...]
     ids: tuple[str, ...]
+
+
+@frozen
+class PrunedImages:
+    """What a pruning has removed, and the bytes of the layers that went with it."""
+
+    removed: RemovedImage
+    reclaimed_bytes: int
 
 
 @frozen

@@ -102,11 +102,21 @@ def without(images: Images, stored: Stored) -> tuple[Images, RemovedImage]:
     """Remove a name, and the image with its last name; an id or digest removes the image with all its names. Raises
     NoSuchImage, AmbiguousImage."""
     image = find(images, stored)
-    name = _name_meant(image, stored)
+    name = name_meant(image, stored)
     if name is not None and len(image.names) > 1:
         rest = replace(image, names=_without(image.names, (name,)))
         return tuple(rest if known.id == image.id else known for known in images), RemovedImage((name,), ())
     return tuple(known for known in images if known.id != image.id), RemovedImage(image.names, (image.id,))
+
+
+def untagged(images: Images, stored: Stored, names: tuple[str, ...]) -> tuple[Images, tuple[str, ...]]:
+    """Take these names, or all, of an image, which stays. Return the names taken. Raises NoSuchImage."""
+    image = find(images, stored)
+    if missing := [name for name in names if name not in image.names]:
+        raise NoSuchImage(f"image {image.id[7:19]} has no name {missing[0]}", image=missing[0])
+    gone = names or image.names
+    rest = replace(image, names=_without(image.names, gone))
+    return tuple(rest if known.id == image.id else known for known in images), gone
 
 
 def find(images: Images, stored: Stored) -> Image:
@@ -127,7 +137,7 @@ def find(images: Images, stored: Stored) -> Image:
     return fitting[0]
 
 
-def _name_meant(image: Image, stored: Stored) -> str | None:
+def name_meant(image: Image, stored: Stored) -> str | None:
     """Return which of its names is meant; None if it was its id or digest."""
     name = stored.name
     if name is None or name.digest:

@@ -5,6 +5,7 @@
 | Entrypoint | unless the caller gives one, even an empty one |
 | Cmd | unless the caller gives words of a command, or an entrypoint |
 | Env, Labels | name by name, unless the caller sets that name |
+| Volumes | unless the caller mounts something there |
 | WorkingDir, User, StopSignal | unless the caller gives one |
 | Healthcheck | field by field, unless the caller gives that one; as a whole not if the caller wants none |
 
@@ -17,7 +18,7 @@ from dataclasses import replace
 from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.model import parsing, values
 from supervisor.model.errors import BadImage, BadRequest
-from supervisor.model.values import HealthSpec, Spec
+from supervisor.model.values import HealthSpec, Mount, Spec
 
 DEFAULT_STOP_SIGNAL = 15
 
@@ -51,8 +52,14 @@ def complete(spec: Spec, found: Resolved | None = None) -> Spec:
         stop_signal=spec.stop_signal or _stop_signal(config, spec.image),
         image_id=found.image,
         layers=found.lower,
+        mounts=(*spec.mounts, *_volumes(config, spec)),
         health=_health(spec, config.health),
     )
+
+
+def _volumes(config: ImageDefaults, spec: Spec) -> tuple[Mount, ...]:
+    taken = {posixpath.normpath(mount.destination) for mount in spec.mounts}
+    return tuple(Mount("", place, anonymous=True) for place in config.volumes if place not in taken)
 
 
 def _env(config: ImageDefaults, word: str) -> tuple[str, ...]:

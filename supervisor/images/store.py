@@ -9,7 +9,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 
@@ -17,16 +17,16 @@ import structlog
 
 from shim.patterns import LatePattern
 from shim.undo import undone_on_failure
-from supervisor.images import documents, files, index, layout, reference, tools
+from supervisor.images import documents, files, index, layout, reference, saved, tools
 from supervisor.images.deadline import Deadline, Halt
 from supervisor.images.disk import Disk, write_durably
-from supervisor.images.facts import Image, ImageDefaults, ImageLimits, Layer, RemovedImage, Resolved
+from supervisor.images.facts import Image, ImageDefaults, ImageLimits, Layer, PrunedImages, RemovedImage, Resolved
 from supervisor.images.layout import LayerFile, LayoutImage
 from supervisor.images.reference import Archive, ImageDirectory, Layout, Pause, Reference, Registry, Stored
 from supervisor.images.streams import Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import TarReader
 from supervisor.images.unpack import OPAQUE_XATTR, unpack
-from supervisor.model.errors import BadRequest, ImageInUse, ImageStoreFailed, WrongDigest, WrongState
+from supervisor.model.errors import BadRequest, ImageInUse, ImageStoreFailed, ShuttingDown, WrongDigest, WrongState
 
 log = structlog.get_logger()
 
@@ -121,6 +121,106 @@ class Images:
             image = Image(_stage_blob(staging, text), "", names, (layer,), "")
             self._commit(staging, (image,))
         return self.get(image.id)
+
+    def commit(
+        self,
+        parts: Iterator[bytes],
+        base_id: str,
+        document: Callable[[bytes, str], bytes],
+        *,
+        name: str = "",
+        read: Callable[[], None] = lambda: None,
+    ) -> Image:
+        """Make an image of another one and a layer on top, the tar in `parts`. `document`: from the configuration below
+        and the layer's digest, the new one. `read` is called once all of `parts` is read. Return it. Raises as `load`,
+        and what `parts` and `document` raise."""
+        names = (str(reference.parse_name(name)),) if name else ()
+        what = f"the layer of {name or 'the container'}"
+        with self._staging() as staging, self._disk.errors():
+            self._keep(parts, f"{staging}/layer.tar", self._budget(what))
+            read()
+            below = self.get(base_id)
+            with (
+                self._pinned(layer.diff_id for layer in below.layers),
+                files.open_regular(f"{staging}/layer.tar") as file,
+            ):
+                below = self.get(base_id)  # its layers stay from now on
+                layer = self._unpack(Slice(file), f"{staging}/layers/committed", what, self._budget(what))
+                os.rename(f"{staging}/layers/committed", f"{staging}/layers/{layer.diff_id.removeprefix('sha256:')}")
+                text = document(self._disk.read_blob(below.id), layer.diff_id)
+                config = documents.parse_config(text, what)
+                image = Image(_stage_blob(staging, text), "", names, (*below.layers, layer), config.created)
+                self._commit(staging, (image,))
+        return self.get(image.id)
+
+    def _keep(self, parts: Iterator[bytes], path: str, budget: Budget) -> None:
+        with open(path, "xb") as file:
+            for part in parts:
+                budget.spend_bytes(len(part))
+                file.write(part)
+
+    def inspect(self, word: str) -> tuple[Image, bytes]:
+        """Return an image, and its configuration as it is. Raises as `get`."""
+        image = self.get(word)
+        with self._lock:
+            index.find(self._images, Stored(image.id, None))
+            return image, self._disk.read_blob(image.id)
+
+    def tag(self, word: str, name: str) -> Image:
+        """Give an image one more name, which is taken from another that has it. Raises as `get`."""
+        full = str(reference.parse_name(name))
+        if "@" in full:
+            raise BadRequest(f"{name!r}: a name that an image is given has no digest", image=name)
+        wanted = self._stored(word)
+        with self._lock:
+            image = replace(index.find(self._images, wanted), names=(full,))
+            self._list(index.with_images(self._images, (image,)))
+        return self.get(image.id)
+
+    def untag(self, word: str, names: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Take names of an image, or all, and keep the image. Return those taken. Raises as `get`."""
+        full = tuple(str(reference.parse_name(name)) for name in names)
+        wanted = self._stored(word)
+        with self._lock:
+            rest, gone = index.untagged(self._images, wanted, full)
+            self._list(rest)
+        return gone
+
+    def save(self, words: Sequence[str]) -> Iterator[bytes]:
+        """Yield one archive of these images, see `saved.py`. An image that is named by its id is saved with all of its
+        names, else with that name alone. Their layers stay meanwhile. Raises as `get`."""
+        chosen: dict[str, tuple[Image, set[str]]] = {}
+        for word in words:
+            image, stored = self.get(word), self._stored(word)
+            meant = index.name_meant(image, stored)
+            chosen.setdefault(image.id, (image, set()))[1].update((meant,) if meant else image.names)
+        with self._pinned(layer.diff_id for image, _ in chosen.values() for layer in image.layers):
+            images = tuple(
+                saved.SavedImage(
+                    self.inspect(id)[1],
+                    tuple(self._disk.layer(layer.diff_id) for layer in image.layers),
+                    tuple(sorted(names)),
+                )
+                for id, (image, names) in chosen.items()
+            )
+            with self._disk.errors():
+                yield from saved.archive(images, self._check_halt)
+
+    def _check_halt(self) -> None:
+        if self._halt.is_set:
+            raise ShuttingDown("the daemon is shutting down; save the image again")
+
+    def prune(self, ids: Collection[str], *, all: bool) -> PrunedImages:
+        """Remove those of these images that no container uses, and that have no name, unless `all`."""
+        with self._lock:
+            users = self.users()
+            gone = [i for i in self._images if i.id in ids and i.id not in users and (all or not i.names)]
+            self._list(tuple(image for image in self._images if image not in gone))
+        freed = {*self.gc()}
+        sizes = {layer.diff_id: layer.size_bytes for image in gone for layer in image.layers}
+        names = tuple(name for image in gone for name in image.names)
+        removed = RemovedImage(names, tuple(image.id for image in gone))
+        return PrunedImages(removed, sum(size for diff_id, size in sizes.items() if diff_id in freed))
 
     def pull(self, word: str, *, if_missing: bool = False, timeout_seconds: float = tools.PULL_SECONDS) -> Image:
         """Fetch one image and return it: from a registry by its name, with or without docker://, through skopeo; or

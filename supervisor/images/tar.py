@@ -66,7 +66,8 @@ _KINDS: Mapping[bytes, TarKind] = {
 
 @frozen
 class TarEntry:
-    """One entry as the archive names it: `name` and `target` are not checked yet. Only a file has a size."""
+    """One entry as the archive names it: `name` and `target` are not checked yet. Only a file has a size. `device` is a
+    number as makedev(3) has it, which the reader leaves out: no node is made of one."""
 
     name: str
     kind: TarKind
@@ -77,6 +78,8 @@ class TarEntry:
     mtime_ns: int = 0
     target: str = ""
     xattrs: Mapping[str, bytes] = field(default_factory=dict)
+    device: int = 0
+    is_block: bool = False
 
 
 class TarReader:

@@ -214,6 +214,18 @@ class VolumeInUse(ExitdError):
     reason = "VOLUME_IN_USE"
 
 
+class NoSuchPath(ExitdError):
+    """The container has no such file or directory, as it sees its files."""
+
+    reason = "NO_SUCH_PATH"
+
+
+class NoSuchNetwork(ExitdError):
+    """No configuration of that name is there; the text says where one goes."""
+
+    reason = "NO_SUCH_NETWORK"
+
+
 class BadImage(ExitdError):
     """The image is broken or hostile. The text names the file and the field or entry; nothing of it was kept."""
 
@@ -282,6 +294,8 @@ CODES: dict[type[ExitdError], Code] = {
     ImageInUse: Code.FAILED_PRECONDITION,
     NoSuchVolume: Code.NOT_FOUND,
     VolumeInUse: Code.FAILED_PRECONDITION,
+    NoSuchPath: Code.NOT_FOUND,
+    NoSuchNetwork: Code.NOT_FOUND,
     BadImage: Code.INVALID_ARGUMENT,
     WrongDigest: Code.INVALID_ARGUMENT,
     ImageTooLarge: Code.RESOURCE_EXHAUSTED,

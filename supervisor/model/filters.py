@@ -9,6 +9,11 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 | namespace | exactly |
 | status | docker's word (created, running, paused, restarting, removing, exited, dead) or exitd's own phase |
 | health | starting, healthy, unhealthy, or none without a check |
+| exited | containers that have ended, and not begun again, with this number: the code, 128 + signal, or 255 |
+| ancestor | containers of this image: by its name, with or without the tag, or the beginning of its id |
+| before, since | containers made before, or after, the one with this name or id |
+| volume | containers that mount this volume or path, or mount something there |
+| network | containers with this network mode |
 | pod | containers of the pod whose id begins so, its pause container too |
 | state | pods: Ready or NotReady |
 | label | `label=KEY` or `label=KEY=VALUE` |
@@ -16,13 +21,17 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 | watch | events of what this watch has found, by what it was asked for |
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
-from supervisor.model.values import Container, Event, HealthStatus, Phase, Pod
+from supervisor.model.values import Container, Event, HealthStatus, Phase, Pod, Spec, fold
 
-CONTAINER_KEYS = ("id", "name", "status", "label", "namespace", "pod", "health")
+CONTAINER_KEYS = (
+    *("id", "name", "status", "label", "namespace", "pod", "health"),
+    *("exited", "ancestor", "before", "since", "volume", "network"),
+)
 POD_KEYS = ("id", "name", "namespace", "label", "state")
 EVENT_KEYS = ("id", "name", "type", "namespace", "watch")
 
@@ -37,6 +46,9 @@ STATUS_WORDS: dict[Phase, str] = {
     Phase.RESTARTING: "restarting",
     Phase.REMOVING: "removing",
 }
+MOST_EXITED = 255
+EXITED_NUMBERS = frozenset(map(str, range(MOST_EXITED + 1)))
+LEAST_ID = 4  # characters of an image's id: fewer are a name
 HEALTHS = (*HealthStatus, "none")
 STATUSES = ("created", "running", "paused", "restarting", "removing", "exited", "dead")
 
@@ -54,6 +66,22 @@ class Filter:
     """A parsed filter; one without terms matches everything."""
 
     terms: tuple[Term, ...] = ()
+
+    @property
+    def shows_ended(self) -> bool:
+        """Whether what it looks for has ended, so that ended ones are listed without being asked for."""
+        return any(term.key in ("status", "exited") for term in self.terms)
+
+    def resolved(self, created_ns: Callable[[str], int]) -> "Filter":
+        """Return the filter with the times of the containers that `before` and `since` name. `created_ns` finds one,
+        and raises NoSuchContainer."""
+
+        def times(term: Term) -> Term:
+            if term.key not in ("before", "since"):
+                return term
+            return replace(term, values=tuple(str(created_ns(value)) for value in term.values))
+
+        return Filter(tuple(map(times, self.terms)))
 
     def matches_pod(self, pause: Container, pod: Pod, state: str) -> bool:
         """`name` and `namespace` are the pod's own; `state` is Ready or NotReady, in any case of letters."""
@@ -80,6 +108,8 @@ def parse(words: Iterable[str], allowed_keys: Collection[str]) -> Filter:
             raise BadRequest(f"status {value!r} does not exist; choose one of {', '.join(STATUSES)}", filter=word)
         if key == "health" and value not in HEALTHS:
             raise BadRequest(f"health {value!r} does not exist; choose one of {', '.join(HEALTHS)}", filter=word)
+        if key == "exited" and value not in EXITED_NUMBERS:
+            raise BadRequest(f"exited {value!r} is no number of an end: 0 to {MOST_EXITED}", filter=word)
         found.setdefault(key, []).append(value)
     return Filter(tuple(Term(key, tuple(values)) for key, values in found.items()))
 
@@ -100,9 +130,32 @@ def _container_matches(term: Term, container: Container) -> bool:
         case "label":
             labels = dict(spec.labels)
             return all(_has_label(labels, value) for value in term.values)
+        case "exited":
+            over = container.phase is Phase.EXITED and container.exit is not None
+            return over and container.exit is not None and str(fold(container.exit.status)) in term.values
+        case "ancestor":
+            return any(_is_image(spec, value) for value in term.values)
+        case "before":  # times, since `resolved`
+            return any(container.created_ns < int(value) for value in term.values)
+        case "since":
+            return any(container.created_ns > int(value) for value in term.values)
+        case "volume":
+            return any({mount.volume, mount.source, mount.destination} & {*term.values} for mount in spec.mounts)
+        case "network":
+            return spec.network in term.values
         case "pod":
             return (container.id if spec.pod else spec.sandbox or "-").startswith(term.values)
     return False
+
+
+def _is_image(spec: Spec, wanted: str) -> bool:
+    """Return whether this is the container's image: by its whole name, its name without the tag, or its id."""
+    id = spec.image_id.removeprefix("sha256:")
+    if len(wanted) >= LEAST_ID and id.startswith(wanted.removeprefix("sha256:")):
+        return True
+    name, colon, tag = spec.image.rpartition(":")
+    bare = name if colon and "/" not in tag else spec.image
+    return bool(spec.image) and wanted in (spec.image, bare, bare.rpartition("/")[2])
 
 
 def _pod_matches(term: Term, pause: Container, pod: Pod, state: str) -> bool:

@@ -1,22 +1,42 @@
-"""The health of one run as a pure function: when the next probe is due, what its result means, what follows.
+"""The health of one run, by one check of it, as a pure function: when the next probe is due, what its result means, and
+what follows.
 
-    starting ── success ──▶ healthy ◀── success ── unhealthy
-        │                      │                       ▲
-        └─────── the last of `retries` failures in a row ┘
+    starting ── the last of `successes` in a row ──▶ healthy ◀── the same ── unhealthy
+        │                                               │                       ▲
+        └──────────────── the last of `retries` failures in a row ──────────────┘
 
 A probe has failed when it ended with anything but 0, was ended by its time limit, or could not be run. A failure of a
 probe that began in the start period, while there was no success yet, does not count. No probe is under way, and none
 is due, while the container is paused.
+
+docker's check and Kubernetes' three are the same machine. `wanted` says which of them a container has at a moment.
 """
 
 from dataclasses import replace
 
 from shim.frozen import frozen
 from supervisor.model.errors import WrongState
-from supervisor.model.values import Exited, ExitStatus, HealthSpec, HealthStatus, OnUnhealthy
+from supervisor.model.values import (
+    CheckKind,
+    Container,
+    Exited,
+    ExitStatus,
+    HealthSpec,
+    HealthStatus,
+    HookStage,
+    OnUnhealthy,
+    Phase,
+)
 
 LOG_MAX = 5  # results kept, as docker does
 OUTPUT_MAX = 4096  # bytes kept of a probe's output
+
+
+@frozen
+class ProbeAnswer:
+    """What came of a probe over the network: no process has ended, so there is no code."""
+
+    good: bool
 
 
 @frozen
@@ -25,9 +45,13 @@ class ProbeResult:
 
     start_ns: int
     end_ns: int
-    status: ExitStatus
+    status: ExitStatus | ProbeAnswer
     output: bytes = b""  # its beginning; or why the probe could not be run
     timed_out: bool = False
+
+    @property
+    def failed(self) -> bool:
+        return self.timed_out or self.status not in (Exited(0), ProbeAnswer(True))
 
 
 @frozen
@@ -39,6 +63,7 @@ class Health:
     due_ns: int  # the next probe
     status: HealthStatus = HealthStatus.STARTING
     failing_streak: int = 0
+    good_streak: int = 0
     log: tuple[ProbeResult, ...] = ()  # the newest last
     probing_since_ns: int | None = None
     paused: bool = False
@@ -97,7 +122,38 @@ class HealthStep:
 
 def begin(spec: HealthSpec, began_ns: int, now_ns: int, status: HealthStatus = HealthStatus.STARTING) -> Health:
     """Return the state at a run's start, or at a daemon's start which finds the run with this status."""
-    return Health(spec, began_ns, now_ns + spec.interval_ns, status)
+    due_ns = now_ns + spec.interval_ns if spec.first_ns is None else max(now_ns, began_ns + spec.first_ns)
+    return Health(spec, began_ns, due_ns, status)
+
+
+def wanted(container: Container) -> dict[CheckKind, HealthSpec]:
+    """Return the checks that are made of the container now, if it runs: while its startup probe has had no success,
+    that one alone; while it is being ended, none that would end it."""
+    spec = container.spec
+    if spec.health is not None:
+        return {CheckKind.CHECK: spec.health}
+    if container.ending is not None:
+        return {CheckKind.READINESS: spec.probes.readiness} if spec.probes.readiness is not None else {}
+    startup = spec.probes.startup
+    if startup is not None and container.probes.startup is not HealthStatus.HEALTHY:
+        return {CheckKind.STARTUP: startup}
+    others = {CheckKind.LIVENESS: spec.probes.liveness, CheckKind.READINESS: spec.probes.readiness}
+    return {kind: each for kind, each in others.items() if each is not None}
+
+
+def has_started(container: Container) -> bool:
+    """Return whether it runs and has begun to work, as far as its startup probe and its hook say."""
+    if container.phase not in (Phase.RUNNING, Phase.PAUSED):
+        return False
+    probed = container.spec.probes.startup is None or container.probes.startup is HealthStatus.HEALTHY
+    return probed and (container.spec.hooks.post_start is None or container.post_start is HookStage.DONE)
+
+
+def is_ready(container: Container) -> bool:
+    """Return whether it may be used now."""
+    readiness = container.spec.probes.readiness
+    good = readiness is None or container.probes.readiness is HealthStatus.HEALTHY
+    return has_started(container) and good and container.ending is None
 
 
 def step(health: Health, happening: Happening, now_ns: int) -> HealthStep:
@@ -122,10 +178,11 @@ def step(health: Health, happening: Happening, now_ns: int) -> HealthStep:
 def _probed(health: Health, result: ProbeResult, now_ns: int) -> HealthStep:
     spec = health.spec
     result = replace(result, output=result.output[:OUTPUT_MAX])
-    failed = result.timed_out or result.status != Exited(0)
+    failed = result.failed
     streak, status = health.failing_streak, health.status
+    good = 0 if failed else health.good_streak + 1
     if not failed:
-        streak, status = 0, HealthStatus.HEALTHY
+        streak, status = 0, HealthStatus.HEALTHY if good >= spec.successes else status
     elif not _is_forgiven(health):
         streak += 1
         status = HealthStatus.UNHEALTHY if streak >= spec.retries else status
@@ -133,6 +190,7 @@ def _probed(health: Health, result: ProbeResult, now_ns: int) -> HealthStep:
         health,
         status=status,
         failing_streak=streak,
+        good_streak=good,
         log=(*health.log, result)[-LOG_MAX:],
         probing_since_ns=None,
         due_ns=now_ns + spec.interval_ns,

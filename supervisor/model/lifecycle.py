@@ -15,8 +15,10 @@ from typing import Any
 
 from shim.frozen import frozen
 from shim.mark import EXITDS_OWN_ID
-from supervisor.model import notices, restart, values
+from supervisor.model import changes, notices, restart, values
 from supervisor.model.errors import WrongState
+from supervisor.model.limits import Change
+from supervisor.model.networks import Attached
 from supervisor.model.restart import Backoff
 from supervisor.model.taskfacts import Tombstone
 from supervisor.model.values import (
@@ -26,17 +28,21 @@ from supervisor.model.values import (
     Asked,
     BootTime,
     By,
+    CheckKind,
     Container,
     Event,
     Exit,
     Exited,
     ExitStatus,
     HealthStatus,
+    HookKind,
+    HookStage,
     MemoryKills,
     Names,
     OnUnhealthy,
     Oom,
     Phase,
+    ProbeMarks,
     Process,
     Reason,
     Report,
@@ -46,6 +52,8 @@ from supervisor.model.values import (
     Signaled,
     Source,
     Spec,
+    Termination,
+    TimeLimit,
     Unknown,
     is_death_by,
     is_own_doing,
@@ -63,6 +71,7 @@ class Made:
     shim: Process | None
     sandbox_run: int = 0
     waits_in: str = ""
+    networks: tuple[Attached, ...] = ()  # what its network has given it
 
 
 @frozen
@@ -100,9 +109,14 @@ class Resumed:
 
 @frozen
 class EndAsked:
-    """A caller or a policy wants the current run to end, or sent a signal that may end it."""
+    """A caller or a policy wants the current run to end, or sent a signal that may end it. `run`: that run and no
+    other; 0: the one that there is. `until`: whoever asks is to go on, and after a crash the next exitd, until SIGKILL
+    at this moment. `final`: no policy begins another run after it."""
 
     asked: Asked
+    run: int = 0
+    until: BootTime | None = None
+    final: bool = False
 
 
 @frozen
@@ -133,11 +147,21 @@ class OomSeen:
 
 @frozen
 class HealthSeen:
-    """The run's health check has a new status."""
+    """The run's health check, or one of its probes, has a new status."""
 
     run: int
     status: HealthStatus
     failing_streak: int
+    kind: CheckKind = CheckKind.CHECK
+
+
+@frozen
+class HookMoved:
+    """A hook of the run is about to begin, or is done."""
+
+    run: int
+    hook: HookKind
+    stage: HookStage
 
 
 @frozen
@@ -169,6 +193,7 @@ class Rebooted:
 class RemoveAsked:
     by: By
     key: str = ""
+    volumes: bool = False
 
 
 @frozen
@@ -179,6 +204,36 @@ class Removed:
 @frozen
 class SandboxGone:
     """The sandbox of a member that was to be restarted is gone, so the member has nothing to join."""
+
+
+@frozen
+class Renamed:
+    """A caller gives it another name, which no other container has."""
+
+    name: str
+    by: By
+
+
+@frozen
+class ChangeAsked:
+    """A caller wants other limits or another policy. Stored first: an exitd that is killed amid the work has it done
+    at its next start."""
+
+    change: Change
+
+
+@frozen
+class ChangeMade:
+    """The limits are those of run `run` by now, if there is a run; they are stored for all that follow."""
+
+    change: Change
+    run: int
+    by: By
+
+
+@frozen
+class ChangeGivenUp:
+    """The change was refused, and the run has its old limits."""
 
 
 Happening = (
@@ -193,6 +248,7 @@ Happening = (
     | Ended
     | OomSeen
     | HealthSeen
+    | HookMoved
     | Cleaned
     | Again
     | StopAsked
@@ -200,6 +256,10 @@ Happening = (
     | RemoveAsked
     | Removed
     | SandboxGone
+    | Renamed
+    | ChangeAsked
+    | ChangeMade
+    | ChangeGivenUp
 )
 
 
@@ -281,9 +341,9 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
     if isinstance(happening, StartAsked | Again):
         refuse_damaged(c)
     match c.phase, happening:
-        case Phase.CREATING, Made(init, shim, sandbox_run, waits_in):
+        case Phase.CREATING, Made(init, shim, sandbox_run, waits_in, networks):
             made = replace(c, phase=Phase.CREATED, init=init, shim=shim, error="")
-            made = replace(made, sandbox_run=sandbox_run, waits_in=waits_in)
+            made = replace(made, sandbox_run=sandbox_run, waits_in=waits_in, networks=networks)
             return Step(made, events=events(made, moment, "create") if c.run == 1 else ())
         case Phase.CREATING, MakeFailed(error, put_off):
             return (put_off and _put_off(c, error, moment)) or _make_failed(c, error, moment)
@@ -293,6 +353,7 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             running = replace(c, phase=Phase.RUNNING, started_ns=moment.now_ns, started_boot_ns=boot_ns)
             running = replace(running, start_unseen=unseen)
             running = replace(running, health=HealthStatus.STARTING if c.spec.health else None)
+            running = replace(running, deadline=_deadline(c, moment))
             return Step(running, events=events(c, moment, "start", run=str(c.run)))
         case Phase.STARTING, StartFailed(error):
             return Step(replace(c, error=error), events=events(c, moment, "failed", error=error))
@@ -300,8 +361,10 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return Step(replace(c, phase=Phase.PAUSED), events=events(c, moment, "pause"))
         case Phase.PAUSED, Resumed():
             return Step(replace(c, phase=Phase.RUNNING), events=events(c, moment, "resume"))
-        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, EndAsked(asked):
-            return _end_asked(c, asked, moment)
+        case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, EndAsked(run=run) if run in (0, c.run):
+            return _end_asked(c, happening, moment)
+        case Phase.RUNNING | Phase.PAUSED, HookMoved(run, hook, stage) if run == c.run:
+            return _hook_moved(c, hook, stage, moment)
         case Phase.CREATED | Phase.STARTING | Phase.RUNNING | Phase.PAUSED, Ended(run=run) if run in (0, c.run):
             return _ended(c, happening, moment)
         case Phase.RUNNING | Phase.PAUSED, OomSeen(run, kills, is_init_seen, names) if (
@@ -310,9 +373,8 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             logged = _oom(c, moment, kills, "false" if is_init_seen else NOT_KNOWN)
             counted = MemoryKills(RunKey(c.id, c.run), kills, names, moment.now_ns)
             return Step(replace(c, oom_told=kills), events=logged, memory_kills=(counted,))
-        case Phase.RUNNING, HealthSeen(run, status, streak) if run == c.run and status is not c.health:
-            logged = events(c, moment, "health_status", health=status.value, failing_streak=str(streak))
-            return Step(replace(c, health=status), events=logged)
+        case Phase.RUNNING, HealthSeen(run, status, _, kind) if run == c.run and status is not health_of(c, kind):
+            return _health_seen(c, happening, moment)
         case Phase.EXITED | Phase.RESTARTING | Phase.REMOVING, Cleaned():
             return _cleaned(c)
         case Phase.RESTARTING, Again(by) if c.clean:
@@ -329,16 +391,41 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             return _rebooted(c, moment)
         case Phase.EXITED, StopAsked():
             return Step(replace(c, stopped_by_user=True))
-        case Phase.EXITED | Phase.RESTARTING, RemoveAsked(_, key):
-            removing = replace(c, phase=Phase.REMOVING, restart_at=None, delete_key=key)
+        case Phase.EXITED | Phase.RESTARTING, RemoveAsked(_, key, drops):
+            removing = replace(c, phase=Phase.REMOVING, restart_at=None, delete_key=key, drops_volumes=drops)
             # Its files are deleted before any client learns of the removal; a container of containerd's has no files
             # there.
             effects = (CancelTimer(), *((Discard(),) if c.clean else ()))
             return Step(removing, effects=effects, ahead=c.spec.task is not None)
+        case _, Renamed(name) if c.phase is not Phase.REMOVING:
+            renamed = replace(c, spec=replace(c.spec, name=name))
+            return Step(renamed, events=events(renamed, moment, "rename", old_name=c.spec.name))
+        case _, ChangeAsked(change) if c.phase is not Phase.REMOVING:
+            return Step(replace(c, change=change), ahead=True)
+        case _, ChangeMade(change, run) if c.change == change and _is_made_for(c, run):
+            return _changed(c, change, moment)
+        case _, ChangeGivenUp() if c.phase is not Phase.REMOVING:
+            return Step(replace(c, change=None), ahead=True)
         case Phase.REMOVING, Removed():
             logged = events(c, moment, "remove")
             return Step(None, (), logged, (), _retained(c, moment), _tombstones(c, moment))
     raise WrongState(f"{type(happening).__name__} while {c.spec.name} is {c.phase.value}", id=c.id, phase=c.phase.value)
+
+
+def _is_made_for(c: Container, run: int) -> bool:
+    """Return whether limits that were set in this run's cgroup are all that has to be set now."""
+    if c.phase in (Phase.EXITED, Phase.RESTARTING):
+        return True
+    return c.phase in values.LIVE and c.run == run
+
+
+def _changed(c: Container, change: Change, moment: Moment) -> Step:
+    limits = changes.limits_in(change)
+    spec = changes.applied(c.spec, change)
+    own = () if spec.pod is not None else limits  # a pod's are not in its pause container's config.json
+    after = replace(c, spec=spec, change=None, changed=tuple(dict.fromkeys((*c.changed, *own))))
+    shown = {name: str(value) for name in (*limits, changes.RESTART) if (value := getattr(change, name)) is not None}
+    return Step(after, events=events(after, moment, "update", **shown))
 
 
 def refuse_damaged(c: Container) -> None:
@@ -398,12 +485,73 @@ def _put_off(c: Container, error: str, moment: Moment) -> Step | None:
     return Step(replace(after, **_decided(decision)), effects=(CleanUp(),))
 
 
-def _end_asked(c: Container, asked: Asked, moment: Moment) -> Step:
+def health_of(c: Container, kind: CheckKind) -> HealthStatus | None:
+    """Return what this check of the current run has found, as it is stored."""
+    match kind:
+        case CheckKind.STARTUP:
+            return c.probes.startup
+        case CheckKind.LIVENESS:
+            return c.probes.liveness
+        case CheckKind.READINESS:
+            return c.probes.readiness
+    return c.health
+
+
+def _health_seen(c: Container, seen: HealthSeen, moment: Moment) -> Step:
+    of_probe = {} if seen.kind is CheckKind.CHECK else {"probe": seen.kind.value}
+    streak = str(seen.failing_streak)
+    logged = events(c, moment, "health_status", health=seen.status.value, failing_streak=streak, **of_probe)
+    match seen.kind:
+        case CheckKind.STARTUP:
+            return Step(replace(c, probes=replace(c.probes, startup=seen.status)), events=logged)
+        case CheckKind.LIVENESS:
+            return Step(replace(c, probes=replace(c.probes, liveness=seen.status)), events=logged)
+        case CheckKind.READINESS:
+            return Step(replace(c, probes=replace(c.probes, readiness=seen.status)), events=logged)
+    return Step(replace(c, health=seen.status), events=logged)
+
+
+def _hook_moved(c: Container, hook: HookKind, stage: HookStage, moment: Moment) -> Step:
+    """A hook goes on and never back, so that none is begun twice. That it has begun is only an intention."""
+    before = c.post_start if hook is HookKind.POST_START else c.ending.pre_stop if c.ending is not None else None
+    order = list(HookStage)
+    if before is None or order.index(stage) <= order.index(before):
+        raise WrongState(f"the hook {hook} of {c.spec.name} is {before or 'not asked for'}", id=c.id)
+    logged = events(c, moment, "hook", hook=hook.value, run=str(c.run)) if stage is HookStage.DONE else ()
+    ahead = stage is HookStage.BEGUN
+    if hook is HookKind.POST_START:
+        return Step(replace(c, post_start=stage), events=logged, ahead=ahead)
+    assert c.ending is not None
+    return Step(replace(c, ending=replace(c.ending, pre_stop=stage)), events=logged, ahead=ahead)
+
+
+def _deadline(c: Container, moment: Moment) -> TimeLimit | None:
+    """Return when the pod's time is over: counted from its first start, whatever has become of its sandbox since."""
+    if c.spec.pod is None or not c.spec.pod.active_deadline_seconds:
+        return None
+    if c.deadline is not None:
+        return c.deadline.in_boot(moment.boot, moment.now_ns)
+    long_ns = c.spec.pod.active_deadline_seconds * values.SECOND_NS
+    return TimeLimit(moment.boot.later(long_ns), moment.now_ns + long_ns)
+
+
+def _end_asked(c: Container, happening: EndAsked, moment: Moment) -> Step:
+    asked = happening.asked
     by_user = asked.reason in (Reason.STOP, Reason.KILL) and asked.by.policy == ""
     stop = c.stopped_by_user or (by_user and (asked.reason is Reason.STOP or stops(c.spec, asked.signal)))
     stop |= asked.reason is Reason.HEALTH and c.spec.health is not None and c.spec.health.on_failure is OnUnhealthy.STOP
-    changed = replace(c, asked=_weightier(c, asked), stopped_by_user=stop)
+    changed = replace(c, asked=_weightier(c, asked), stopped_by_user=stop or happening.final)
+    if happening.until is not None:
+        changed = replace(changed, ending=_termination(c, happening.until))
     return Step(changed, events=events(c, moment, asked.reason.value, signal=str(asked.signal)))
+
+
+def _termination(c: Container, until: BootTime) -> Termination:
+    """A second one may only bring SIGKILL nearer; the hook is the run's, whoever ends it."""
+    old = c.ending
+    if old is None or old.run != c.run:
+        return Termination(c.run, until)
+    return replace(old, until=until if until.ns < old.until.ns else old.until)
 
 
 def stops(spec: Spec, signal: int) -> bool:
@@ -461,7 +609,7 @@ def _ended(c: Container, ended: Ended, moment: Moment) -> Step:
     decision, rule = _next(c, exit_, ended.rebooted, moment)
     exit_ = replace(exit_, decision=_word(decision), rule=restart.format_rule(rule) if rule else "")
     changes: dict[str, Any] = {"exit": exit_, "started_ns": started_ns, "clean": False, "boot_id": moment.boot.boot_id}
-    after = replace(c, **changes, init=None, shim=None, asked=None, **_decided(decision))
+    after = replace(c, **changes, init=None, shim=None, asked=None, ending=None, **_decided(decision))
     by_rule = {"rule": exit_.rule} if rule else {}
     logged = [replace(events(c, moment, "exit", run=str(c.run), **by_rule)[0], exit=exit_)]
     if exit_.oom.kills > c.oom_told:
@@ -570,7 +718,7 @@ def _reason(c: Container, report: Report, by_oom: bool) -> tuple[Reason, By]:
 
 
 def _cleaned(c: Container) -> Step:
-    cleaned = replace(c, clean=True)
+    cleaned = replace(c, clean=True, networks=())
     match c.phase:
         case Phase.RESTARTING:
             assert c.restart_at is not None
@@ -599,6 +747,10 @@ def _again(c: Container, by: By | None, moment: Moment) -> Step:
         oom_told=0,
         health=None,
         start_unseen=False,
+        probes=ProbeMarks(),
+        post_start=HookStage.NOT_YET,
+        ending=None,
+        deadline=c.deadline if by is None or by.policy else None,
     )
     if by is None:
         return Step(replace(fresh, restart_count=c.restart_count + 1), ahead=True)

@@ -25,3 +25,18 @@ class HostDevice:
     source: str
     path: str = ""  # in the container; empty: as source
     access: str = "rwm"
+
+
+@frozen
+class Change:
+    """What an update changes; None: it stays as it is. A cleared number is 0, a cleared list empty."""
+
+    memory_bytes: int | None = None
+    memory_swap_bytes: int | None = None  # memory and swap together, or NO_SWAP_LIMIT
+    memory_reservation_bytes: int | None = None
+    cpu_limit_milli: int | None = None
+    cpu_shares: int | None = None
+    cpuset_cpus: str | None = None
+    cpuset_mems: str | None = None
+    pids_limit: int | None = None
+    restart: str | None = None  # docker's word, as on-failure:3

@@ -17,11 +17,14 @@ ANNOTATIONS = (
     "io.kubernetes.cri.container-name",
 )
 IMAGE = "io.kubernetes.cri.image-name"
+NERDCTL = ("nerdctl/namespace", "nerdctl/name")  # containerd's namespace, and the name that its user has given
 
 
 def of_labels(labels: Mapping[str, str], image: str = "") -> Names:
-    """Return the names in the labels of a container; only the image's where Kubernetes has not made it."""
+    """Return the names in the labels of a container: Kubernetes', else nerdctl's, else only the image's."""
     namespace, pod, container = (clean(labels.get(key, "")) for key in LABELS)
+    if not (namespace or pod or container) and (name := labels.get(NERDCTL[1], "")):
+        namespace, container = f"containerd/{clean(labels.get(NERDCTL[0], ''))}", clean(name)
     return Names(namespace, pod, container, clean(image))
 
 

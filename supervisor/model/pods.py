@@ -9,9 +9,9 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from shim.frozen import frozen
-from supervisor.model import restart
+from supervisor.model import health, restart
 from supervisor.model.errors import BadRequest
-from supervisor.model.values import Container, ExitPolicy, OnPauseExit, Phase
+from supervisor.model.values import BootTime, Container, ExitPolicy, OnPauseExit, Phase
 
 
 @frozen
@@ -120,20 +120,85 @@ class Duty(StrEnum):
     CANCEL = "cancel"  # a member's planned restart: there is nothing to join
     REVIVE = "revive"  # a member of the previous sandbox, which its own policy would have restarted
     REMOVE = "remove"  # an ended member of a pod that is being removed
+    DISMISS = "dismiss"  # a sidecar, after the last of those that it served
+    EXPIRE = "expire"  # whoever lives or would live on when the pod's time is over
 
 
-def duties(pause: Container, members: Sequence[Container]) -> list[tuple[Duty, Container]]:
-    """Return what to do now. The function has no memory: it is called again after every change of the pod."""
+NO_TIME = BootTime("", 0)
+GOES_ON = frozenset({Phase.CREATED, Phase.STARTING, Phase.RUNNING, Phase.PAUSED, Phase.RESTARTING})
+
+
+def duties(pause: Container, members: Sequence[Container], now: BootTime = NO_TIME) -> list[tuple[Duty, Container]]:
+    """Return what to do now. The function has no memory: it is called again after every change of the pod, and when its
+    deadline has come."""
     assert pause.spec.pod is not None
+    if is_expired(pause, now) and pause.phase is not Phase.REMOVING:
+        return _expired(pause, members)
     each_duty = [(_duty(pause, member), member) for member in members]
     kept = pause.spec.pod.on_pause_exit is OnPauseExit.KEEP and pause.phase is not Phase.REMOVING
     found = [(d, member) for d, member in each_duty if d is Duty.REVIVE or (d is not None and not kept)]
+    found = _in_order(pause, members, found)
     # At least one member of this sandbox: a pod that is started again is not stopped before its members could start.
     here = any(member.sandbox_run == pause.run for member in members)
     all_ended = here and all(member.phase is Phase.EXITED for member in members)
+    if not found and (last := _to_dismiss(pause, members)) is not None:
+        return [(Duty.DISMISS, last)]
     if not found and all_ended and pause.phase is Phase.RUNNING and pause.spec.pod.exit_policy is ExitPolicy.STOP:
         return [(Duty.STOP, pause)]
     return found
+
+
+def is_expired(pause: Container, now: BootTime) -> bool:
+    """Return whether the pod's time is over."""
+    return pause.deadline is not None and pause.deadline.is_over(now)
+
+
+def _expired(pause: Container, members: Sequence[Container]) -> list[tuple[Duty, Container]]:
+    """The members first, then the sandbox; and none of them comes back."""
+    live = [member for member in members if member.phase in GOES_ON]
+    settled = all(member.phase in (Phase.EXITED, Phase.REMOVING) for member in members)
+    last = [pause] if settled and pause.phase in GOES_ON else []
+    return [(Duty.EXPIRE, container) for container in live or last]
+
+
+def sidecars(pause: Container, members: Sequence[Container]) -> list[Container]:
+    """Return the members that serve the others, in the order in which they are begun."""
+    names = pause.spec.pod.sidecars if pause.spec.pod is not None else ()
+    by_name = {member.spec.name: member for member in members}
+    return [by_name[name] for name in names if name in by_name]
+
+
+def stop_order(pause: Container, members: Sequence[Container]) -> list[list[Container]]:
+    """Return the members in the order in which they are stopped: all but the sidecars together, then those one by one,
+    the last begun first."""
+    serving = sidecars(pause, members)
+    others = [member for member in members if member not in serving]
+    return [others, *([each] for each in reversed(serving))]
+
+
+def _in_order(
+    pause: Container, members: Sequence[Container], found: list[tuple[Duty, Container]]
+) -> list[tuple[Duty, Container]]:
+    """In a new sandbox, too, a sidecar is begun before those that come after it, and those before the others."""
+    serving = sidecars(pause, members)
+    if not serving:
+        return found
+    for index, sidecar in enumerate(serving):
+        is_back = sidecar.sandbox_run == pause.run and health.has_started(sidecar)
+        if not is_back and (sidecar.phase is not Phase.EXITED or restart.wants_revival(sidecar)):
+            waiting = [*serving[index + 1 :], *(member for member in members if member not in serving)]
+            return [each for each in found if each[0] is not Duty.REVIVE or each[1] not in waiting]
+    return found
+
+
+def _to_dismiss(pause: Container, members: Sequence[Container]) -> Container | None:
+    """Return the sidecar to end now: all others of this sandbox have ended for good. One after another, in reverse."""
+    serving = sidecars(pause, members)
+    others = [member for member in members if member not in serving]
+    here = any(member.sandbox_run == pause.run for member in others)
+    if not here or any(member.phase is not Phase.EXITED for member in others):
+        return None
+    return next((each for each in reversed(serving) if each.phase in GOES_ON), None)
 
 
 def _duty(pause: Container, member: Container) -> Duty | None:

@@ -5,9 +5,11 @@ from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
 from shim.frozen import frozen
-from supervisor.model.limits import ContainerLimits, HostDevice
+from supervisor.model.limits import Change, ContainerLimits, HostDevice
+from supervisor.model.networks import Attached, PublishedPort
 from supervisor.model.resolver import Resolver
 from supervisor.model.rights import Rights
+from supervisor.model.secrets import MountedFile, SecretWords
 from supervisor.model.status import UNKNOWN_NUMBER as UNKNOWN_NUMBER
 from supervisor.model.status import Exited as Exited
 from supervisor.model.status import ExitStatus as ExitStatus
@@ -34,13 +36,15 @@ class OnUnhealthy(StrEnum):
     """What happens to a container that is unhealthy.
 
     kill: SIGKILL, then the restart policy decides. stop: as if a user had stopped it; it stays stopped. restart: stop,
-    then the next run regardless of the policy, with the policy's back-off.
+    then the next run regardless of the policy, with the policy's back-off. end: stop, then the restart policy decides;
+    of probes alone.
     """
 
     NONE = "none"
     KILL = "kill"
     RESTART = "restart"
     STOP = "stop"
+    END = "end"
 
 
 class HealthStatus(StrEnum):
@@ -49,10 +53,39 @@ class HealthStatus(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
+class CheckKind(StrEnum):
+    """The checks of a container: docker's, or Kubernetes' three."""
+
+    CHECK = "check"
+    STARTUP = "startup"
+    LIVENESS = "liveness"
+    READINESS = "readiness"
+
+
+@frozen
+class TcpTarget:
+    """Good: the connection is accepted. `host` is an address; empty: the loopback of the container's network."""
+
+    host: str
+    port: int
+
+
+@frozen
+class HttpTarget:
+    """Good: the answer is 200 to 399. `host` as of TcpTarget; with `tls` no certificate is checked."""
+
+    host: str
+    port: int
+    path: str = "/"
+    tls: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+
+
 @frozen
 class HealthSpec:
-    """A health check. In a container every field has a value. In a request, no args mean the image's check, one empty
-    word no check at all, and 0 the image's value, or else the default."""
+    """A health check: a command, or instead of it `tcp` or `http`. In a container every field has a value. In a
+    request, no args mean the image's check, one empty word no check at all, and 0 the image's value, or else the
+    default."""
 
     args: tuple[str, ...] = ()
     interval_ns: int = 0  # from the container's start, or the end of a probe, to the next probe
@@ -60,10 +93,72 @@ class HealthSpec:
     retries: int = 0  # this many failures in a row make it unhealthy
     start_period_ns: int = 0  # failures do not count before the first success, or until this long after the start
     on_failure: OnUnhealthy = OnUnhealthy.NONE
+    tcp: TcpTarget | None = None
+    http: HttpTarget | None = None
+    successes: int = 1  # this many in a row make it healthy
+    first_ns: int | None = None  # from the container's start to the first probe; None: `interval_ns`, from now
+    grace_seconds: int | None = None  # for an end that follows; None: the container's own
 
     @property
     def is_off(self) -> bool:
         return self.args == ("",)
+
+
+@frozen
+class Probes:
+    """Kubernetes' checks. The first one's success has the other two begin."""
+
+    startup: HealthSpec | None = None
+    liveness: HealthSpec | None = None
+    readiness: HealthSpec | None = None
+
+
+NO_PROBES = Probes()
+
+
+@frozen
+class ProbeMarks:
+    """What the probes of a run have found, as it is stored."""
+
+    startup: HealthStatus = HealthStatus.STARTING
+    liveness: HealthStatus = HealthStatus.STARTING
+    readiness: HealthStatus = HealthStatus.STARTING
+
+
+# -- hooks
+
+
+@frozen
+class HookAction:
+    """What a hook does: one of the three."""
+
+    args: tuple[str, ...] = ()
+    http: HttpTarget | None = None
+    sleep_seconds: int = 0
+
+
+@frozen
+class Hooks:
+    """What is done once at most in each run: after its start, and before its stop signal."""
+
+    post_start: HookAction | None = None
+    pre_stop: HookAction | None = None
+
+
+NO_HOOKS = Hooks()
+
+
+class HookKind(StrEnum):
+    POST_START = "post-start"
+    PRE_STOP = "pre-stop"
+
+
+class HookStage(StrEnum):
+    """How far a hook of a run has come. One that an exitd has begun is never begun again."""
+
+    NOT_YET = "not-yet"
+    BEGUN = "begun"
+    DONE = "done"
 
 
 # -- output
@@ -330,7 +425,8 @@ class RestartRule:
 @frozen
 class Mount:
     """A bind mount. With `empty_dir` instead of a source: a directory of this name that lives as long as the pod, owned
-    by `group` if set. With `tmpfs`: a file system in memory."""
+    by `group` if set. With `tmpfs`: a file system in memory; an `empty_dir` with it is one that its pod shares. With
+    `files`: a directory of these, or the one file itself."""
 
     source: str
     destination: str
@@ -342,6 +438,11 @@ class Mount:
     mode: int | None = None  # of a tmpfs's root
     options: tuple[str, ...] = ()  # of mount(8), beside ro and rw
     volume: str = ""  # instead of a source: the name of a volume
+    anonymous: bool = False  # that volume was made for this container; its name is settled at the admission
+    no_copy: bool = False  # that volume gets nothing of the image's
+    files: tuple[MountedFile, ...] = ()
+    secret: bool = False  # of files: no reply shows them, and they are in memory
+    single: bool = False  # of one file: the destination is that file
 
 
 class OnPauseExit(StrEnum):
@@ -372,6 +473,8 @@ class Pod:
     log_directory: str = ""
     pids_limit: int = 0  # processes and threads of all its containers together; 0: no limit
     cpu_limit_milli: int = 0  # limit of CPU time for all its containers together, thousandths of a CPU
+    active_deadline_seconds: int = 0  # from its first start until its members are ended for good; 0: never
+    sidecars: tuple[str, ...] = ()  # names of members that serve the others, in the order of their start
 
 
 @frozen
@@ -431,7 +534,14 @@ class Spec:
     resolver: Resolver = field(default_factory=Resolver)
     init: bool = False  # its command is begun by exitd's init program
     ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host
+    probes: Probes = NO_PROBES
+    hooks: Hooks = NO_HOOKS
+    secrets: SecretWords = field(default_factory=SecretWords)
     storage: Storage = field(default_factory=Storage)  # of its writable layer; without meaning for a bundle
+    ports: tuple[PublishedPort, ...] = ()
+    publish_all: bool = False  # also the ports that its image names, and `expose`
+    expose: tuple[tuple[int, str], ...] = ()  # port and protocol
+    network_hint: str = ""  # why it has none though it asked for the default
 
 
 class Phase(StrEnum):
@@ -463,6 +573,33 @@ class BootTime:
     def seconds_after(self, now: "BootTime") -> float:
         """Return the seconds from `now` to this time; 0 if it has passed or was in another boot."""
         return max(0.0, (self.ns - now.ns) / 1e9) if self.boot_id == now.boot_id else 0.0
+
+
+@frozen
+class TimeLimit:
+    """A moment that outlives exitd, and by the wall clock the host. `at` is of the boot in which it was last set."""
+
+    at: BootTime
+    wall_ns: int  # CLOCK_REALTIME
+
+    def is_over(self, now: BootTime) -> bool:
+        return self.at.boot_id == now.boot_id and now.ns >= self.at.ns
+
+    def in_boot(self, now: BootTime, now_ns: int) -> "TimeLimit":
+        """Return the same moment by the clock of this boot."""
+        if self.at.boot_id == now.boot_id:
+            return self
+        return TimeLimit(now.later(max(0, self.wall_ns - now_ns)), self.wall_ns)
+
+
+@frozen
+class Termination:
+    """An end of `run` that has been begun and is to be completed, by the next exitd where this one dies: the stop
+    signal once the hook is done, SIGKILL at `until`."""
+
+    run: int
+    until: BootTime
+    pre_stop: HookStage = HookStage.NOT_YET
 
 
 @frozen
@@ -505,6 +642,14 @@ class Container:
     delete_key: str = ""
     damaged: str = ""  # why its row could not be read; the other fields are what `salvage` recovered
     start_unseen: bool = False  # its program had not been seen executed when its start counted
+    change: Change | None = None  # an update that is under way: not in `spec`, and perhaps in the cgroup
+    changed: tuple[str, ...] = ()  # limits that updates have set: they hold, cleared or not, whatever a bundle says
+    drops_volumes: bool = False  # it is removed together with its anonymous volumes
+    probes: ProbeMarks = ProbeMarks()  # of the current run
+    post_start: HookStage = HookStage.NOT_YET  # of the current run
+    ending: Termination | None = None
+    deadline: TimeLimit | None = None  # a pod's, from its first start on
+    networks: tuple[Attached, ...] = ()  # what the current run has of its network, or a member of its pod's
 
 
 @frozen

@@ -1,10 +1,12 @@
 """What the node shows the API of itself and of containers, beyond what the store holds."""
 
+from dataclasses import field
+
 from shim.frozen import frozen
 from supervisor.model.execs import Exec
 from supervisor.model.health import Health
 from supervisor.model.pods import PodState
-from supervisor.model.values import Container, Counters, Pod, Process
+from supervisor.model.values import CheckKind, Container, Counters, Pod, Process
 
 
 @frozen
@@ -20,6 +22,7 @@ class View:
     restart_at_ns: int | None = None  # CLOCK_REALTIME of the next run, computed from the boot clock for each request
     streams: Counters | None = None  # only if requested, and the shim has answered
     health: Health | None = None  # only if requested: what this daemon has seen of its health check
+    probes: dict[CheckKind, Health] = field(default_factory=dict)  # as `health`, of its probes
     execs: tuple[Exec, ...] = ()  # those that have not ended
 
 
@@ -89,11 +92,12 @@ class Occupied:
 
 @frozen
 class DiskUsage:
-    """What containers take, and images; these only if requested."""
+    """What containers take, and images and volumes; these only if requested."""
 
     containers: tuple[ContainerUsage, ...] = ()
     images: Occupied = Occupied()
     layers: Occupied = Occupied()
+    volumes: Occupied = Occupied()
 
 
 @frozen
@@ -102,3 +106,35 @@ class StoppedForShutdown:
 
     ended: tuple[str, ...]
     left: tuple[str, ...]
+
+
+@frozen
+class NetworkUse:
+    """What the interfaces of a network namespace have moved, without the loopback one."""
+
+    received_bytes: int
+    sent_bytes: int
+
+
+@frozen
+class LiveUsage:
+    """What a container's cgroup has counted by a moment."""
+
+    cpu_ns: int = 0
+    memory_bytes: int = 0
+    memory_limit_bytes: int = 0  # the machine's memory, where there is no lower limit
+    network: NetworkUse | None = None  # None: its network is exitd's own
+    read_bytes: int = 0  # from block devices
+    written_bytes: int = 0
+    pids: int = 0  # processes and threads
+    pids_limit: int = 0  # 0: none
+
+
+@frozen
+class UsageView:
+    """`usage` is None where the container does not run, or could not be measured. `read_boot_ns`: when it was read."""
+
+    id: str
+    name: str
+    usage: LiveUsage | None
+    read_boot_ns: int

@@ -10,3 +10,4 @@ class Volume:
     name: str
     path: str
     made_ns: int
+    anonymous: bool = False  # made for one container, without a name of the caller's

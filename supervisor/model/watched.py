@@ -15,17 +15,22 @@ class Kind(StrEnum):
     PID = "pid"
     CONTAINERD = "containerd"
     RUNC_ROOT = "runc-root"
+    NODE = "node"  # every source of the two kinds above that this machine has
+
+
+NODE = "node"  # where the watch of the whole machine is, and what it is called
 
 
 @frozen
 class Target:
-    """One watch, as the caller asked for it. `where`: a pid, a socket's path, or a directory; unique among the
-    watches."""
+    """One watch, as the caller asked for it. `where`: a pid, a socket's path, a directory, or NODE; unique among the
+    watches. `found_by`: the watch that has found it, which it ends with; empty: a caller named it."""
 
     kind: Kind
     where: str
     since_ns: int = 0
     by: By = field(default_factory=By)
+    found_by: str = ""
 
 
 @frozen
@@ -39,6 +44,7 @@ class FoundProcess:
     started_ticks: int | None
     target: str
     writer: int = 0  # the uid that named this process, see `whose`; 0: root or the kernel
+    names: Names = NO_NAMES  # that the engine's files have for it
 
 
 @frozen

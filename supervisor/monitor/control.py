@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Self
 
 from shim import fields, launch
+from shim.frozen import frozen
 from shim.undo import undone_on_failure
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut, WrongState
@@ -28,6 +29,15 @@ FULL = frozenset({errno.EBUSY, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.E
 _KIND = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 
 
+@frozen
+class StreamBytes:
+    """How much of each stream a run has had when a client was attached: where that client's part begins."""
+
+    stdout: int = 0
+    stderr: int = 0
+    stdin: int = 0
+
+
 class Control:
     """One connection. Streams attached over it stay attached until it is closed; `lost` is set when the shim closes it.
 
@@ -37,6 +47,7 @@ class Control:
 
     def __init__(self, connection: socket.socket) -> None:
         self.lost = asyncio.Event()
+        self.begun: StreamBytes | None = None  # at the attach; None: there was none, or the shim is of an older version
         self.newest: Counters | None = None  # a shim that ends sends them unasked
         self._socket = connection
         self._turn = asyncio.Lock()
@@ -71,7 +82,14 @@ class Control:
             descriptors: for each stream the end of a pipe that goes to the shim.
         """
         pairs = [("streams", ",".join(streams)), ("mode", mode)]
-        return (await self._ask("attach", pairs, descriptors, fine=errno.EPIPE)).kind != "exitd-refused"
+        message = await self._ask("attach", pairs, descriptors, fine=errno.EPIPE)
+        if message.kind != "exitd-refused" and message.get("in"):
+            try:
+                self.begun = StreamBytes(message.number("out"), message.number("err"), message.number("in"))
+            except fields.BadMessage as error:
+                self.close()
+                raise ShimFailed(f"the shim's answer to attach cannot be read: {error}") from error
+        return message.kind != "exitd-refused"
 
     async def resize(self, size: Winsize) -> None:
         await self._ask("resize", [("rows", size.rows), ("cols", size.cols)])

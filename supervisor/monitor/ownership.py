@@ -7,8 +7,10 @@ has the instance and the root of the exitd whose run directories are there; earl
 """
 
 import contextlib
+import itertools
 import os
 import uuid
+from collections.abc import Iterator, Sequence
 
 import structlog
 
@@ -39,7 +41,7 @@ class Owner:
     def mark(self, directories: tuple[str, ...]) -> None:
         """Mark the directories of a cgroup as this exitd's. A directory that is gone is skipped; so is marking on an
         old kernel, since no exitd sweeps what has no mark. Where the last has it, all others have been tried."""
-        if directories and self.owns(directories[-1]):
+        if any(self.owns(each) for each in _last_there(directories)):
             return
         for path in directories:
             with contextlib.suppress(OSError):
@@ -52,6 +54,11 @@ class Owner:
     def is_anothers(self, directory: str) -> bool:
         """Return whether a cgroup's directory has the mark of an exitd with another root."""
         return _mark_of(directory) not in (b"", self.instance.encode())
+
+
+def _last_there(directories: Sequence[str]) -> Iterator[str]:
+    """Yield the last of the directories that is there: as a rule one look at the last."""
+    return itertools.islice(filter(os.path.isdir, reversed(directories)), 1)
 
 
 def _mark_of(directory: str) -> bytes:

@@ -10,9 +10,10 @@ import socket
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from shim import native, programs
 from shim.frozen import frozen
@@ -24,6 +25,7 @@ TEST_CODE = 43
 TEST_STATUS = TEST_CODE << 8  # wait status of an exit with that code, wait(2)
 LIMIT_SECONDS = 5.0
 RECORD_BYTES = 4096
+SUFFICES = "nothing is wrong: the other sources suffice. Linux 6.15 adds this one"
 
 
 @frozen
@@ -35,17 +37,28 @@ class Capability:
     cure: str = ""
 
 
-def evidence(state: str) -> dict[Source, Capability]:
-    """Try every source that can be tried, in order of trust. `state` is the state directory, or its future path."""
+def evidence(state: str, tried: Mapping[Source, Capability] = MappingProxyType({})) -> dict[Source, Capability]:
+    """Try every source that can be tried, but for those `tried`. Return all of them, in order of trust. `state` is the
+    state directory, or its future path."""
     place = existing_parent(state)
+    found = dict(tried) if tried else by_one_child()
     return {
         Source.RECORD: record(place),
         Source.FIFO: fifo(place),
         Source.KEEPER: keeper(),
-        Source.ZOMBIE: zombie(),
-        Source.PIDFD: pidfd(),
+        Source.ZOMBIE: found[Source.ZOMBIE],
+        Source.PIDFD: found[Source.PIDFD],
         Source.PROCEVENTS: process_events(),
     }
+
+
+def by_one_child() -> dict[Source, Capability]:
+    """Try what the kernel says of the same child: first its zombie, then, reaped, its pidfd."""
+    try:
+        with _ending_child() as (pid, fd):
+            return {Source.ZOMBIE: _zombie(pid), Source.PIDFD: _pidfd(pid, fd)}
+    except (OSError, subprocess.SubprocessError) as error:
+        return {Source.ZOMBIE: _no_zombie(error), Source.PIDFD: _no_pidfd(error)}
 
 
 def existing_parent(path: str) -> str:
@@ -107,32 +120,44 @@ def keeper() -> Capability:
 
 def zombie() -> Capability:
     """Try to read the wait status of a real zombie in /proc: without CAP_SYS_PTRACE it reads as 0."""
+    return by_one_child()[Source.ZOMBIE]
+
+
+def _zombie(pid: int) -> Capability:
     try:
-        with _ending_child() as (pid, _):
-            status = native.process_stat(pid)[3]
-    except (OSError, subprocess.SubprocessError) as error:
-        return Capability(False, f"/proc shows no status of a zombie: {error}", "mount /proc without hidepid for root")
+        status = native.process_stat(pid)[3]
+    except OSError as error:
+        return _no_zombie(error)
     if status != TEST_STATUS:
         cure = "run exitd as root with CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE)"
         return Capability(False, f"the status of a zombie that exited {TEST_CODE} reads {status}", cure)
     return Capability(True, f"/proc/PID/stat reported {TEST_CODE} for a zombie")
 
 
+def _no_zombie(error: Exception) -> Capability:
+    return Capability(False, f"/proc shows no status of a zombie: {error}", "mount /proc without hidepid for root")
+
+
 def pidfd() -> Capability:
     """Try to read the status of a reaped child from a pidfd that was held: Linux 6.15 and newer."""
+    return by_one_child()[Source.PIDFD]
+
+
+def _pidfd(pid: int, fd: int) -> Capability:
     try:
-        with _ending_child() as (pid, fd):
-            os.waitid(os.P_PID, pid, os.WEXITED)
-            status = native.pidfd_exit_status(fd)
-    except (OSError, subprocess.SubprocessError) as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOTTY, errno.EINVAL):
-            cure = "nothing is wrong: the other sources suffice. Linux 6.15 adds this one"
-            return Capability(False, f"kernel {os.uname().release} does not report exits through pidfds", cure)
-        return Capability(False, f"pidfds do not work here: {error}", "allow pidfd_open (seccomp?), Linux 5.3 or newer")
+        os.waitid(os.P_PID, pid, os.WEXITED)
+        status = native.pidfd_exit_status(fd)
+    except OSError as error:
+        return _no_pidfd(error)
     if status != TEST_STATUS:
-        cure = "nothing is wrong: the other sources suffice. Linux 6.15 adds this one"
-        return Capability(False, f"a pidfd of a child that exited {TEST_CODE} reported {status}", cure)
+        return Capability(False, f"a pidfd of a child that exited {TEST_CODE} reported {status}", SUFFICES)
     return Capability(True, f"PIDFD_GET_INFO reported {TEST_CODE} for a reaped child")
+
+
+def _no_pidfd(error: Exception) -> Capability:
+    if isinstance(error, OSError) and error.errno in (errno.ENOTTY, errno.EINVAL):
+        return Capability(False, f"kernel {os.uname().release} does not report exits through pidfds", SUFFICES)
+    return Capability(False, f"pidfds do not work here: {error}", "allow pidfd_open (seccomp?), Linux 5.3 or newer")
 
 
 def process_events() -> Capability:

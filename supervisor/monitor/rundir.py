@@ -240,8 +240,11 @@ def decode_process(kind: str, data: bytes) -> Process:
 
 def _process(path: str, kind: str) -> Process | None:
     try:
-        with open(path, "rb") as file:
-            return decode_process(kind, file.read(4096))
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return decode_process(kind, os.read(fd, 4096))
+        finally:
+            os.close(fd)
     except fields.BadMessage:
         return None
     except OSError as error:

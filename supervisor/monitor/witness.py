@@ -299,6 +299,12 @@ class Watch(ShimWatch):
             return False
         return not procfs.is_ending(init) and not procfs.is_killed(init)
 
+    def surely_lives(self) -> bool:
+        """Return whether the kernel says that init has not ended, and a look would find nothing else either. False does
+        not mean that it has ended."""
+        is_watched = self.init_fd >= 0 and not (self.is_unheld or self.blind or self.reported)
+        return is_watched and (self.executed or not self.executes) and not epoll.read_ready(self.init_fd)
+
     def look(self) -> None:
         """Ask every witness, and report the end once. Does nothing before there is an init, which has no end yet."""
         if self.reported or self.init is None:

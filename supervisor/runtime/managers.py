@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from supervisor.model.values import Container, Process, RunKey
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.foreign_shim.execs import ShimV2Execs
+from supervisor.runtime.oci import podlimits
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.sandbox import RunListener
@@ -39,6 +40,13 @@ class ContainerRuntimes:
 
     def cgroup_of(self, container: Container) -> str:
         return self.native.cgroup_of(container)
+
+    async def resources_for(self, container: Container, limits: Collection[str]) -> str:
+        return await self.native.resources_for(container, limits)
+
+    async def update_pod(self, container: Container, limits: Collection[str]) -> None:
+        """Give the pod of this pause container these limits of its spec, in the cgroup around its containers."""
+        await podlimits.change_limits(container, limits)
 
     def orders(self, key: RunKey) -> Orders:
         return self.foreign.orders(key) if self.foreign.has(key) else Orders()

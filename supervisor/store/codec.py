@@ -25,6 +25,7 @@ from supervisor.model.values import (
     Exit,
     Exited,
     HealthStatus,
+    HookStage,
     LogDriver,
     LogMode,
     OnUnhealthy,
@@ -55,6 +56,7 @@ STRANGERS: dict[type[StrEnum], StrEnum] = {
     LogMode: LogMode.BLOCKING,
     OnUnhealthy: OnUnhealthy.NONE,
     HealthStatus: HealthStatus.STARTING,
+    HookStage: HookStage.DONE,
 }
 
 
@@ -85,9 +87,14 @@ EventRow = tuple[int, str]  # time_ns, body; SQLite assigns the number
 def container_row(container: Container) -> ContainerRow:
     """Return the row of a container. A name is unique in a namespace; containerd's namespaces get a prefix, since they
     are not exitd's namespaces of the same name."""
+    return *_columns(container), encode(container)
+
+
+def _columns(container: Container) -> tuple[str, str, str]:
+    """Return id, namespace and name, as the row has them beside its body."""
     spec = container.spec
     namespace = spec.namespace if spec.task is None else f"containerd/{spec.namespace}"
-    return container.id, namespace, spec.name, encode(container)
+    return container.id, namespace, spec.name
 
 
 def exit_row(exit: Exit) -> ExitRow:
@@ -119,7 +126,7 @@ def container_of(id: str, namespace: str, name: str, body: str | bytes) -> Conta
     """Decode the container of the row with these columns. Raises BadRow, also for impossible numbers, and for names
     that no column can hold."""
     container = container_from(body)
-    _check(container_row(container)[:3] == (id, namespace, name), "the row is another container's")
+    _check(_columns(container) == (id, namespace, name), "the row is another container's")
     _check(all(map(is_text, (id, namespace, name))), "a name")
     _check(0 < container.run < MOST, "run")
     _check(is_process(container.init) and is_process(container.shim), "a process")
@@ -175,7 +182,11 @@ def is_process(process: Process | None) -> bool:
 
 def is_text(text: str) -> bool:
     """Return whether a column can hold the text: half of a surrogate pair stands for a byte that was not UTF-8."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check(right: bool, what: str) -> None:
@@ -320,12 +331,19 @@ def _tuple_reader(arguments: tuple[Any, ...]) -> Reader:
 
 def _fact_reader(cls: Any) -> Reader:
     hints = get_type_hints(cls)
-    readers = tuple((name, _reader(hints[name])) for name in _names(cls))
+    readers = tuple((name, hints[name], _reader(hints[name])) for name in _names(cls))
     needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
 
     def read(value: object) -> object:
-        body = _mapping(value)
-        return cls(**{name: read(body[name]) for name, read in readers if name in body or name in needed})
+        body, found = _mapping(value), dict[str, object]()
+        for name, hint, read in readers:
+            if name in body:
+                item = body[name]
+                # Most fields hold a text or a number: a start reads some dozens for each container.
+                found[name] = item if item.__class__ is hint else read(item)
+            elif name in needed:
+                raise KeyError(name)
+        return cls(**found)
 
     return read
 

@@ -31,9 +31,9 @@ CHECKPOINT_ROWS = 500  # written since the last one: some 3 MB of log if each ca
 CHECKPOINT_ROWS_MAX = 20 * CHECKPOINT_ROWS  # taken even when jobs wait: the log must not grow forever
 
 ROOM_BYTES = 4 << 20  # of log that exists from the beginning: more than one checkpoint leaves to the next
+ZEROS_BYTES = 64 << 10
+ZEROS = bytes(ZEROS_BYTES)
 ROOM_SHARE = 16  # of the free space on the disk
-PAGE_BYTES = 4096
-FILLER = "INSERT INTO meta VALUES ('log-room', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 # The change itself is at fault, not the disk: the others in the batch go on.
 OWN_FAULT = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
@@ -112,20 +112,22 @@ class Writer:
         self._drop_connection()
 
     def _make_room(self) -> None:
-        """Give the log its length, and begin it anew. Flushing a write that makes a file longer includes the file
-        system's own journal: that usually takes twice as long, and sometimes ten times."""
+        """Give the log its length. Flushing a write that makes a file longer includes the file system's own journal:
+        that usually takes twice as long, and sometimes ten times.
+
+        It is filled up with zeros. SQLite reads the first frame that is none as the end of the log
+        (sqlite.org/fileformat2.html, 4.1). The lock of a transaction keeps others from writing there."""
         connection = self._connection
         assert connection is not None
         try:
             free = os.statvfs(self._path.parent)
             if free.f_bavail * free.f_frsize < ROOM_SHARE * self._room_bytes:
                 return
-            connection.execute("PRAGMA synchronous=OFF")
-            for number in range(self._room_bytes // PAGE_BYTES):
-                connection.execute(FILLER, (str(number),))
-            connection.execute("PRAGMA synchronous=FULL")  # before the log is overwritten, it is merged and flushed
-            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-            self._merged = connection.total_changes
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                _fill_up(self._path.with_name(f"{self._path.name}-wal"), self._room_bytes)
+            finally:
+                connection.execute("ROLLBACK")
         except (OSError, sqlite3.Error) as error:  # whatever it is, the next commit will report it
             log.warning("no room was made for the database's log", file=str(self._path), why=str(error))
             self._drop_connection()
@@ -209,6 +211,19 @@ class Writer:
         self._merged = connection.total_changes
         with contextlib.suppress(sqlite3.Error):  # a full disk: everything is still in the log, and is tried again
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _fill_up(log_path: Path, length: int) -> None:
+    """Raises OSError."""
+    fd = os.open(log_path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        present = os.fstat(fd).st_size
+        for start in range(present, length, ZEROS_BYTES):
+            os.pwrite(fd, memoryview(ZEROS)[: length - start], start)
+        if present < length:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _attempt(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:

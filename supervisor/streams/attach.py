@@ -16,7 +16,7 @@ import structlog
 from shim.frozen import frozen
 from supervisor.model.errors import ShimFailed, TimedOut, WrongState
 from supervisor.model.values import Winsize
-from supervisor.monitor.control import Control
+from supervisor.monitor.control import Control, StreamBytes
 
 # -- the read ends of its pipes
 
@@ -152,6 +152,7 @@ class AttachTarget:
     stdin: bool
     over: Callable[[], Awaitable[object]]
     orders: Orders = Orders()
+    listening: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext  # while attached
 
 
 @frozen
@@ -190,6 +191,9 @@ class AttachSession:
     def __init__(self, target: AttachTarget, wanted: WantedStreams) -> None:
         self.tty = target.tty
         self.stdin = wanted.stdin and target.stdin
+        self.written_bytes = 0  # of its input, into the pipe to the shim
+        self._wrote = asyncio.Event()
+        self._listening = contextlib.AsyncExitStack()
         self._target = target
         self._lossless = wanted.lossless
         self._size = wanted.size if target.tty else None
@@ -216,13 +220,22 @@ class AttachSession:
             self._over.add_done_callback(lambda _: self._tap.widen(LAST_BYTES))
             if not await self._attach_within(BEGIN_SECONDS):
                 raise WrongState(f"{self._target.name} has ended")
+            await self._listening.enter_async_context(self._target.listening())
             stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close()
+        try:
+            await self._close()
+        finally:
+            await self._listening.aclose()
+
+    @property
+    def begun(self) -> StreamBytes | None:
+        """Return where its part of each stream begins; None if the shim does not say it."""
+        return self._control.begun if self._control is not None else None
 
     # -- output
 
@@ -304,9 +317,19 @@ class AttachSession:
         rest = memoryview(data)
         while self.stdin and rest:
             try:
-                rest = rest[os.write(self._input[1], rest) :]
+                count = os.write(self._input[1], rest)
+                self.written_bytes += count
+                self._wrote.set()
+                rest = rest[count:]
             except BlockingIOError:
                 await self._writable(self._input[1])
+
+    async def written(self, least_bytes: int) -> int:
+        """Return how much input was written once it is so much."""
+        while self.written_bytes < least_bytes:
+            self._wrote.clear()
+            await self._wrote.wait()
+        return self.written_bytes
 
     async def resize(self, size: Winsize) -> None:
         """Set the terminal's size; between two shims, the next one gets it. Raises WrongState if there is no

@@ -7,6 +7,7 @@ A file is identified by its inode, whatever its name becomes, and is held open u
 """
 
 import errno
+import hashlib
 import heapq
 import os
 import stat
@@ -33,6 +34,17 @@ class Named(Enum):
     CURRENT = 0
     BY_NUMBER = 1
     BY_TIME = 2
+
+
+@frozen
+class Place:
+    """A place in a log between two of its entries. A file is known again by its inode, and by the digest of its
+    beginning, since an inode may be another file's later. Inode 0: before the first file of a log without any."""
+
+    device: int = 0
+    inode: int = 0
+    offset: int = 0
+    digest: bytes = b""
 
 
 @frozen
@@ -118,11 +130,35 @@ def _open(path: str, named: Named) -> LogFile | None:
 class Chain:
     """A log as far as it has been read. Follows its path through rotation, replacement, truncation, and recreation."""
 
-    def __init__(self, path: str, read: Read) -> None:
+    def __init__(self, path: str, read: Read, after: Place | None = None) -> None:
+        """`after`: where to begin. `gap`: that place is gone, and the log is read from its present beginning."""
         self._path = path
         self._read = read
         self._files = open_all(path)  # the first is being read, the others are newer
         self._begin()
+        self.files = len(self._files)
+        self.gap = after is not None and not self._seek(after)
+
+    def place(self) -> Place:
+        """Return the place behind the last entry that was returned."""
+        if not self._files:
+            return Place()
+        file = self._files[0]
+        offset = os.lseek(file.fd, 0, os.SEEK_CUR) - self._parser.unfinished_bytes
+        return Place(*file.inode, offset, _digest(file.fd, offset))
+
+    def _seek(self, after: Place) -> bool:
+        """Return False if the file of that place is not there any more."""
+        if not after.inode:
+            return True
+        for index, file in enumerate(self._files):
+            if file.inode == (after.device, after.inode) and _digest(file.fd, after.offset) == after.digest:
+                for _ in range(index):
+                    self._files.pop(0).close()
+                os.lseek(file.fd, after.offset, os.SEEK_SET)
+                self._remember()
+                return True
+        return False
 
     def _begin(self) -> None:
         self._parser = Parser(self._read)
@@ -224,6 +260,12 @@ def _head(fd: int) -> bytes:
     """Return the first line, or the beginning of a long one."""
     line, newline, _ = os.pread(fd, HEAD_BYTES, 0).partition(b"\n")
     return line + newline
+
+
+def _digest(fd: int, offset: int) -> bytes:
+    """Return what tells a file from another that has its inode later: a digest of the first bytes before the offset,
+    which do not change while it grows."""
+    return hashlib.blake2b(os.pread(fd, min(offset, HEAD_BYTES), 0), digest_size=16).digest()
 
 
 def lines_backwards(log_fds: Sequence[int]) -> Iterator[tuple[int, int, bytes]]:

@@ -8,7 +8,7 @@ UTF-8 become U+FFFD. Source: the CRI logging proposal of Kubernetes; docker's js
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -98,6 +98,11 @@ class Parser:
         self._rest = b""
         self._skipping = False
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """Return how many bytes of the last line wait for the rest."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> list[Item]:
         """Return the entries that `data` completes."""
         *lines, rest = (self._rest + data).split(b"\n")
@@ -119,10 +124,18 @@ class Parser:
 class Window:
     """Selects the lines that begin at `since_ns` or later and before `until_ns`; the pieces of a line stay together."""
 
-    def __init__(self, since_ns: int | None = None, until_ns: int | None = None) -> None:
+    def __init__(
+        self, since_ns: int | None = None, until_ns: int | None = None, begun: Mapping[str, bool] | None = None
+    ) -> None:
+        """`begun`: by stream, whether the line that has begun but not ended is selected."""
         self._since_ns = since_ns
         self._until_ns = until_ns
-        self._taken: dict[str, bool] = {}  # by stream: whether the line that has begun but not ended is selected
+        self._taken = dict(begun or {})
+
+    @property
+    def begun(self) -> dict[str, bool]:
+        """Return, by stream, whether the line that has begun but not ended is selected."""
+        return dict(self._taken)
 
     def take(self, items: Iterable[Item]) -> list[Item]:
         return [item for item in items if isinstance(item, Malformed) or self._takes(item)]
@@ -145,8 +158,9 @@ class Window:
 class Stamps:
     """Puts the time before each line, but not before further pieces of it."""
 
-    def __init__(self) -> None:
-        self._begun: set[str] = set()  # streams that are in the middle of a line
+    def __init__(self, begun: Iterable[str] = ()) -> None:
+        """`begun`: streams that are in the middle of a line."""
+        self._begun = set(begun)
 
     def put(self, items: Iterable[Item]) -> list[Item]:
         return [item if isinstance(item, Malformed) else self._put(item) for item in items]

@@ -8,13 +8,13 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import TypeVar
 
 from shim.frozen import frozen
 from supervisor.model.errors import Busy, TimedOut
 from supervisor.model.values import LogDriver
-from supervisor.streams.logfiles import Chain
+from supervisor.streams.logfiles import Chain, Place
 from supervisor.streams.logline import READERS, Item, Stamps, Tail, Window
 from supervisor.system import inotify
 from supervisor.system.aside import Aside, Here
@@ -38,14 +38,55 @@ class WantedLog:
     timestamps: bool = False  # before each line
     is_ours: bool = True  # in a directory of exitd's own; otherwise its path is a caller's
 
+    after: "LogPosition | None" = None  # begin there; the tail does not count then
+    positions: bool = False  # a follower gets them in between
+
     @property
     def window(self) -> Window:
-        return Window(self.since_ns, self.until_ns)
+        return Window(self.since_ns, self.until_ns, {} if self.after is None else self.after.begun)
 
-    def chooser(self) -> Callable[[list[Item]], list[Item]]:
-        """Return a function that takes a log's entries in order and returns the wanted ones in the wanted form."""
-        window, stamps = self.window, Stamps() if self.timestamps else None
-        return lambda items: stamps.put(window.take(items)) if stamps else window.take(items)
+
+@frozen
+class LogPosition:
+    """Everything before this place of the log was returned. `begun`: by stream, whether the line that has begun there
+    and not ended was selected. `gap`: the place that was asked for is gone, and something may be missing before
+    this one."""
+
+    place: Place
+    begun: dict[str, bool]
+    gap: bool = False
+    files: int = 0  # of the log, when it was opened
+
+
+@frozen
+class LogSource:
+    """A container's log. `complete` returns once the output of a run is complete; `run` is the current one.
+    `listening`: for as long as a client follows it."""
+
+    whole: WantedLog
+    complete: Callable[[int], Awaitable[object]]
+    run: int
+    listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+
+
+Portion = list[Item] | LogPosition
+
+
+class _Chooser:
+    """Takes a log's entries in order, returns the wanted ones in the wanted form."""
+
+    def __init__(self, wanted: WantedLog) -> None:
+        self._window = wanted.window
+        begun = [stream for stream, shown in self._window.begun.items() if shown]
+        self._stamps = Stamps(begun) if wanted.timestamps else None
+
+    def __call__(self, items: list[Item]) -> list[Item]:
+        taken = self._window.take(items)
+        return self._stamps.put(taken) if self._stamps is not None else taken
+
+    def position(self, place: Place, files: int, *, gap: bool = False) -> LogPosition:
+        """Return the place with what is to be known there."""
+        return LogPosition(place, self._window.begun, gap, files)
 
 
 class LogReading:
@@ -57,7 +98,7 @@ class LogReading:
 
     async def read(self, wanted: WantedLog) -> AsyncGenerator[list[Item], None]:
         """What is in the log now, in portions; a missing file is an empty one. Raises OSError, TimedOut, Busy."""
-        choose = wanted.chooser()
+        choose = _Chooser(wanted)
         log = self._hands(wanted)
         try:
             await log.open(wanted)
@@ -72,23 +113,30 @@ class LogReading:
 
     async def follow(
         self, wanted: WantedLog, until_complete: Awaitable[object], changes: inotify.Inotify
-    ) -> AsyncGenerator[list[Item], None]:
+    ) -> AsyncGenerator[Portion, None]:
         """Like `read`, and then what is added, until `until_complete` is done and the log has been read to its end.
+        Where positions are wanted, there is one at the beginning and behind each portion.
 
         A log that does not exist yet is waited for; one that was deleted is read to its end, and a new one of that name
         is then read from its beginning. `until_complete` is cancelled when the reader goes away first; what it raises
         is raised here. Raises OSError when the log cannot be read or watched, TimedOut, Busy.
         """
-        complete, choose = asyncio.ensure_future(until_complete), wanted.chooser()
+        complete, choose = asyncio.ensure_future(until_complete), _Chooser(wanted)
         log = self._hands(wanted)
         alarm = _Alarm(changes, wanted.path, log)
         try:
             await alarm.reset()
             complete.add_done_callback(lambda _: alarm.ring())
             await log.open(wanted)
+            if wanted.positions:
+                yield choose.position(await log.place(), log.files, gap=log.gap)
             async for items in _until(log, alarm, complete):
-                if chosen := choose(items):
+                chosen = choose(items)
+                place = await log.place() if wanted.positions else None  # before what may take the reader long
+                if chosen:
                     yield chosen
+                if place is not None:
+                    yield choose.position(place, log.files)
             complete.result()
         finally:
             complete.cancel()
@@ -108,6 +156,8 @@ class _Hands:
         self._whose = os.path.dirname(path)
         self._background = background
         self._chain: Chain | None = None
+        self.files = 0
+        self.gap = False  # the place where it was to begin is gone
         self._given_up = False  # a thread may be at it still, which nobody waits for
 
     async def do(self, work: Callable[[], T]) -> T:
@@ -120,11 +170,13 @@ class _Hands:
 
     async def open(self, wanted: WantedLog) -> None:
         def work() -> Chain:
-            self._chain = Chain(wanted.path, READERS[wanted.driver])
+            after = wanted.after.place if wanted.after is not None else None
+            self._chain = Chain(wanted.path, READERS[wanted.driver], after)
             return self._chain
 
         log = await self.do(work)
-        if wanted.tail_lines is not None:
+        self.gap, self.files = log.gap, log.files
+        if wanted.tail_lines is not None and wanted.after is None:
             steps, more = log.skipping_to(Tail(wanted.tail_lines, wanted.window)), True
             while more:
                 more = await self.do(lambda: next(steps, log)) is None
@@ -133,6 +185,10 @@ class _Hands:
     async def read(self) -> tuple[bool, list[Item]]:
         assert self._chain is not None
         return await self.do(self._chain.read)
+
+    async def place(self) -> Place:
+        assert self._chain is not None
+        return await self.do(self._chain.place)
 
     def close(self) -> None:
         if not self._given_up:

@@ -3,16 +3,17 @@
 pyinotify manages the watches; the descriptor is read here, because its own reader loses the rest of a batch at the
 first file name that is not UTF-8, reports an overflow to no listener, and costs thirteen times as much per event.
 
-One instance per process (fs.inotify.max_user_instances is 128 per user), made before gRPC starts: the constructor looks
-for the C library by running ldconfig. Source: inotify(7).
+One instance per process (fs.inotify.max_user_instances is 128 per user). Source: inotify(7).
 """
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import logging
 import os
 import struct
+import types
 import warnings
 from collections.abc import Callable
 from typing import TypeGuard
@@ -26,6 +27,10 @@ with warnings.catch_warnings():
 # pyinotify writes to stderr with its own handler; the program's logging decides where its lines go.
 for _handler in tuple(logging.getLogger("pyinotify").handlers):
     logging.getLogger("pyinotify").removeHandler(_handler)
+
+# It would run ldconfig to find the C library, and takes the one that this process has if there is none to find.
+_NOWHERE = types.SimpleNamespace(find_library=lambda name: None)
+pyinotify.ctypes = types.SimpleNamespace(**{**vars(ctypes), "util": _NOWHERE})
 
 IN_MODIFY = 0x2
 IN_ATTRIB = 0x4

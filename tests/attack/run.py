@@ -91,7 +91,7 @@ class Exitd:
 
     def begin(self) -> None:
         program = (sys.executable, "-m", "supervisor", "--root", str(self.root), "--state", str(self.state))
-        options = ("--log-format", "json", "--debug", "--reconcile-seconds", "1")
+        options = ("--default-network", "none", "--log-format", "json", "--debug", "--reconcile-seconds", "1")
         words = ("sh", "-c", BEGIN, "sh", str(self.cgroup or ""), *program, *options)
         with (self.base / "log").open("ab") as log:
             # A session of its own: a ctrl-c on the terminal is for the rig.

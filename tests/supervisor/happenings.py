@@ -5,6 +5,7 @@ from dataclasses import replace
 from supervisor.model import lifecycle as life
 from supervisor.model import restart
 from supervisor.model.lifecycle import Happening, Moment
+from supervisor.model.limits import Change
 from supervisor.model.values import (
     LIVE,
     Asked,
@@ -15,6 +16,8 @@ from supervisor.model.values import (
     Exited,
     ExitStatus,
     HealthStatus,
+    HookKind,
+    HookStage,
     Oom,
     Phase,
     Process,
@@ -51,6 +54,7 @@ def asked(reason: Reason, signal: int, by: By = USER) -> life.EndAsked:
     return life.EndAsked(Asked(reason, by, signal))
 
 
+CHANGE = Change(pids_limit=5, memory_bytes=0, restart="always")
 ALL: tuple[Happening, ...] = (
     life.Made(INIT, SHIM),
     life.MakeFailed("no such file"),
@@ -65,6 +69,7 @@ ALL: tuple[Happening, ...] = (
     ended(),
     life.OomSeen(1, 1),
     life.HealthSeen(1, HealthStatus.UNHEALTHY, 3),
+    life.HookMoved(1, HookKind.POST_START, HookStage.BEGUN),
     life.Cleaned(),
     life.Again(None),
     life.Again(USER),
@@ -72,15 +77,19 @@ ALL: tuple[Happening, ...] = (
     life.Rebooted(),
     life.RemoveAsked(USER),
     life.Removed(),
+    life.Renamed("other", USER),
+    life.ChangeAsked(CHANGE),
+    life.ChangeMade(CHANGE, 1, USER),
+    life.ChangeGivenUp(),
 )
 
 
 def container(
     phase: Phase = Phase.RUNNING, *, policy: str = "no", auto_remove: bool = False, run: int = 1
 ) -> Container:
-    """A container as the phase has it; clean where that is possible."""
+    """A container as the phase has it; clean where that is possible. An update of it is under way."""
     spec = Spec(name="web", restart=restart.parse(policy), auto_remove=auto_remove)
-    made = replace(life.born("c1", spec, moment(0)), phase=phase, run=run)
+    made = replace(life.born("c1", spec, moment(0)), phase=phase, run=run, change=CHANGE)
     if phase in LIVE:
         made = replace(made, init=INIT, shim=SHIM)
     if phase in (Phase.RUNNING, Phase.PAUSED):

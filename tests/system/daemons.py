@@ -29,6 +29,7 @@ from tests.system.warm import Forked
 START_SECONDS = 120.0  # of a program that loads everything first
 WARM_SECONDS = 3.0
 OURS = (sys.executable, "-m", "supervisor")  # this tree's exitd
+APART = ("--default-network", "none")  # nothing of this machine's network is touched, even where CNI is configured
 
 
 @dataclass
@@ -63,8 +64,9 @@ class Daemon:
         return self.base / "exitd.log"
 
     def start(self, *, wait: bool = True) -> "Daemon":
-        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug", *asked())
-        words = (*words, *self.extra)  # whose words override
+        apart = APART if self.program == OURS else ()
+        words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", "--debug", *apart)
+        words = (*words, *asked(), *self.extra)  # whose words override
         environment = {**os.environ, **self.environment}
         with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:
             if self.forked and wait and not self.wrapper and self.program == OURS:

@@ -29,6 +29,7 @@ DIFFERS = (  # from one machine and minute to the next
     (re.compile(rf"{AGE} ago"), "AGO"),
     (re.compile(rf"Up {AGE}"), "Up"),
     (re.compile(r"[\d.]+ (?:us|ms|s) after"), "LATER"),
+    (re.compile(r"in process \d+"), "in process PID"),
     (re.compile(r" +"), " "),
 )
 

@@ -13,7 +13,7 @@ from tests.system.daemons import Daemon
 from tests.system.waits import until
 
 GATED = """#!/bin/sh
-for verb; do case $verb in create|start|state|delete|exec) break ;; esac; done
+for verb; do case $verb in create|start|state|delete|exec|update) break ;; esac; done
 gate={gates}/$verb
 if [ -p $gate.before ]; then echo $$ >$gate.here; read line <$gate.before; fi
 if [ -p $gate.after ]; then

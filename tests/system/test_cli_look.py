@@ -81,7 +81,7 @@ def test_ps_filters_and_prints_json_and_templates(cli: Cli) -> None:
     (only,) = lines(cli.ok("ps", "-a", "--filter", "name=killed", "--format", "jsonl"))
     assert (only["Name"], only["State"], only["ExitCode"], only["Exit"]["Signal"]) == ("killed", "exited", 137, 9)
     assert [one["Name"] for one in json.loads(cli.ok("ps", "--format", "json"))] == ["alive"]
-    assert cli.ok("ps", "-f", "table {{.Name}}\t{{.Runtime}}").splitlines()[0].split() == ["NAME", "RUNTIME"]
+    assert cli.ok("ps", "--format", "table {{.Name}}\t{{.Runtime}}").splitlines()[0].split() == ["NAME", "RUNTIME"]
 
 
 def test_inspect_has_dockers_shape_and_the_truth_beside_it(cli: Cli) -> None:
@@ -116,7 +116,7 @@ def test_templates_name_any_field_and_a_wrong_one_is_reported_with_what_is_there
     assert cli.ok("inspect", "-f", "{{.Name}}: {{.State.ExitCode}} {{json .Exit.Code}}", "seven") == "seven: 7 7"
     said = cli("inspect", "-f", "{{.State.Pidd}}", "seven")
     assert said.code == 125 and ".State.Pidd" in said.err and "ExitCode" in said.err
-    assert "--filter" in cli("ps", "-f", "name=seven").err
+    assert "--format" in cli("ps", "-f", "{{.Name}}").err
 
 
 def test_inspect_goes_on_after_one_that_is_not_there(cli: Cli) -> None:

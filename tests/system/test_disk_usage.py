@@ -45,7 +45,9 @@ def test_sizes_are_those_of_du(daemon: Daemon, tmp_path: pathlib.Path) -> None:
     script = "cd /var/tmp; dd if=/dev/zero of=a bs=1M count=5 2>/dev/null; ln a b; ln -s / c; echo x"
     assert exitctl.run("--name", "one", "sh", "-c", script).code == 0
     assert exitctl.run("--name", "two", "--storage", "tmpfs", "sh", "-c", script).code == 0
-    exitctl.background("three", "sleep", "1000")
+    exitctl.background("three", "-v", "data:/mnt", "sleep", "1000")
+    exitctl.ok("exec", "three", "sh", "-c", "dd if=/dev/zero of=/mnt/a bs=1M count=3 2>/dev/null")
+    exitctl.ok("volume", "create", "other")
     os.sync()  # blocks are given out when they are written
     found, text = size_of(exitctl, "one")
     assert found == du(layer(exitctl, "one")) and text.startswith("5.0") and text.endswith(" MiB")
@@ -56,6 +58,7 @@ def test_sizes_are_those_of_du(daemon: Daemon, tmp_path: pathlib.Path) -> None:
     of = kinds(exitctl)
     directories = list((daemon.root / "c").iterdir())
     assert of["Images"][:2] == (1, 1)
+    assert of["Volumes"] == (2, 1, du(*(daemon.root / "v").glob("*/data")))
     assert of["Image layers"] == (2, 2, du(*(daemon.root / "images/layers").iterdir()))
     on_disk = [each / "rootfs/layer/upper" for each in directories if (each / "rootfs/layer").exists()]
     assert of["Containers on disk"] == (3, 1, sum(map(du, on_disk)))

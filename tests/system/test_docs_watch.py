@@ -3,6 +3,7 @@
 The page's process, directory and socket are real ones here, of other names.
 """
 
+import json
 import pathlib
 import threading
 
@@ -13,7 +14,7 @@ from tests.system.daemons import Daemon, daemon
 from tests.system.exitctl import Cli
 from tests.system.pages import Session
 from tests.system.waits import LIMIT_SECONDS, until
-from tests.system.watched import Stranger, engine, stranger
+from tests.system.watched import Engine, Stranger, alone_with, engine, stranger
 
 PAGE = (pages.DOCS / "watch.md").read_text()
 
@@ -24,6 +25,9 @@ def real(process: Stranger, root: pathlib.Path, containerd: Containerd) -> str:
     for shown, name in names.items():
         page = page.replace(shown, name)
     return page
+
+
+REST = "## One process"
 
 
 def end_once_watched(up: Daemon, process: Stranger) -> None:
@@ -38,8 +42,31 @@ def test_the_commands_of_the_page_print_what_it_says(tmp_path: pathlib.Path) -> 
         containerd.box(RUNC, "web").started("--", "sleep", "1000")
         ending = threading.Thread(target=end_once_watched, args=(up, process))
         ending.start()
-        Session(Cli(up), tmp_path).play(real(process, runc.root, containerd))
+        Session(Cli(up), tmp_path).play(real(process, runc.root, containerd).partition(REST)[2])
         ending.join(LIMIT_SECONDS)
         with up.client() as client:
             assert client.watches() == ()  # the page clears up after itself
             assert len(list(client.exits(pb.ExitsRequest()))) == 1
+
+
+def end_once_shown(up: Daemon, runc: Engine) -> None:
+    """Once `live` has begun: it has exitd watch the machine, which is watched already."""
+    with up.client() as client:
+        until(lambda: int(client.info().settings["subscribers"]) == 1, "live has not begun")
+    runc.go("shop")
+
+
+def test_the_five_minutes_to_who_was_killed_for_memory_print_what_the_page_says(tmp_path: pathlib.Path) -> None:
+    first = PAGE.partition(REST)[0]
+    with engine("runc", tmp_path / "x") as runc, daemon(wrapper=alone_with(runc.root)) as up:
+        runc.run("shop", "go; exit 7")
+        ending = threading.Thread(target=end_once_shown, args=(up, runc))
+        ending.start()
+        Session(Cli(up), tmp_path).play(first)
+        ending.join(LIMIT_SECONDS)
+        with up.client() as client:
+            assert client.watches() == ()
+    dashboard = json.loads((pages.DOCS.parent / "monitoring/exitd-dashboard.json").read_text())
+    titles = {panel["title"] for panel in dashboard["panels"]}
+    assert {"Who was killed for memory", "Ends of watched containers, a minute"} <= titles
+    assert "`Who was killed for memory`" in first and "`Ends of watched containers, a minute`" in first

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from tests.system.daemons import Daemon, directory
+from tests.system.daemons import APART, Daemon, directory
 from tests.system.exitctl import SECONDS, Cli
 from tests.system.waits import until
 
@@ -22,7 +22,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def start(daemon: Daemon, held: socket.socket) -> None:
-    words = (sys.executable, "-m", "supervisor", "--root", str(daemon.root), "--state", str(daemon.state))
+    words = (sys.executable, "-m", "supervisor", "--root", str(daemon.root), "--state", str(daemon.state), *APART)
     with daemon.log.open("ab") as log:
         daemon.process = subprocess.Popen(
             [sys.executable, "-c", LAUNCH, str(held.fileno()), *words],

@@ -119,7 +119,7 @@ def test_a_pod_is_played_as_its_manifest_says_and_taken_down_to_nothing(stage: S
     assert stage.cli.field(sleeper, ".HostConfig.Memory") == str(64 << 20)
     names = "{{.Name}} {{.Namespace}}"
     listed = stage.cli.ok("ps", "-a", "--filter", f"pod={pod}", "--filter", "label=app=web", "--format", names)
-    assert listed.splitlines() == ["web shop", "web-prep shop", "web-reader shop", "web-sleeper shop"]
+    assert listed.splitlines() == ["web-sleeper shop", "web-reader shop", "web-prep shop", "web shop"]
     down = stage.cli.ok("play", "--down", stage.file(WEB))
     assert down.split() == ["Pods", "stopped:", pod, "Pods", "removed:", pod]
     assert nothing_there(stage)

@@ -74,7 +74,7 @@ def test_the_founding_documents_command_lines_make_a_pod_and_a_member_of_it(cli:
     assert network(cli, member) == network(cli, sandbox) != os.readlink("/proc/self/ns/net")
     assert cli.ok("pods", "-q", "--state", "ready") == sandbox
     assert [each["Id"] for each in inspectp(cli, sandbox)["info"]["members"]] == [member]
-    assert cli.ok("ps", "-q", "--no-trunc", "--pod", sandbox).split() == [sandbox, member]
+    assert cli.ok("ps", "-q", "--no-trunc", "--pod", sandbox).split() == [member, sandbox]
 
 
 def test_a_member_of_an_unknown_sandbox_is_refused_with_the_next_step(cli: Cli) -> None:

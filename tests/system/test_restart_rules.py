@@ -98,7 +98,7 @@ def test_the_command_line_takes_several_rules_and_shows_who_decided(daemon: Daem
     cli.ok("run", "-d", "--name", "ruled", *options, "--rootfs", "/", "sh", "-c", "exit 43")
     cli.until_status("ruled", "exited")
     assert cli.field("ruled", "json .Exitd.RestartRules") == '["exit in 42,43 => no","exit not in 0 => restart"]'
-    assert "The restart rule 'exit in 42,43 => no' does not restart it." in cli.ok("why", "ruled")
+    assert "The restart rule 'exit in 42,43 => no' does not start it again." in cli.ok("why", "ruled")
     refused = cli("run", "--restart-rule", "on 42 no", "--rootfs", "/", "true")
     assert refused.code == 125 and "write 'exit in 42,43 => no'" in refused.err
     cli.ok("rm", "ruled")

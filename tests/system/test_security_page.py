@@ -81,7 +81,14 @@ def everything(daemon: Daemon, client: Client, base: pathlib.Path) -> pb.Contain
     client.create(pb.ContainerSpec(image=f"oci:{base}/l", args=["true"]))
     client.create(spec("true", storage="tmpfs"))
     pod = client.run_pod(spec(rootfs="", image="pause"))
-    mounts = [pb.Mount(empty_dir="scratch", destination="/scratch"), pb.Mount(volume="data", destination="/mnt")]
+    files = [pb.MountFile(path="dir/file", content=b"x", mode=0o440)]
+    mounts = [
+        pb.Mount(empty_dir="scratch", destination="/scratch"),
+        pb.Mount(volume="data", destination="/mnt"),
+        pb.Mount(empty_dir="quick", tmpfs=True, size_bytes=1 << 20, destination="/opt"),
+        pb.Mount(files=files, destination="/srv"),
+        pb.Mount(files=files, secret=True, destination="/media"),
+    ]
     member = lives.up(client, sandbox=pod.id, mounts=mounts, stop_timeout_seconds=1)
     execs.begin(client, member.id, "sleep", "1000")
     return member
@@ -135,6 +142,7 @@ PASSING = {
     *("STATE/c/ID/RUN/shared-cgroup", "STATE/c/ID/RUN/resources.json"),
     *("STATE/c/ID/RUN/byhand", "STATE/c/ID/RUN/ns-NAME", "STATE/shimv2/gone/HEX", "STATE/.exitd-probe-NAME"),
     "STATE/shimv2/relays/HEX",
+    *("STATE/netns", "STATE/netns/NAME", "ROOT/networks", "ROOT/networks/NAME", "ROOT/networks/odd"),
     "STATE/.exitd-probe-NAME/fifo",
     "ROOT/images/staging/NAME",
     "ROOT/trial",

@@ -1,11 +1,15 @@
-"""Named volumes: what a container leaves there the next one finds."""
+"""Volumes: what a container leaves there the next one finds, and what an image has there the first one."""
 
+import contextlib
 import json
 import os
 import pathlib
+import sqlite3
 
 import pytest
 
+from tests.supervisor.images.building import Made, entry, folder, tar
+from tests.system import images
 from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli
 
@@ -61,3 +65,76 @@ def test_a_removal_that_was_cut_off_is_completed_by_the_next_exitd(cli: Cli) -> 
     cli.ok("volume", "create", "after")  # waits for no removal, so this does
     cli("volume", "rm", "after")
     assert os.listdir(top) == []
+
+
+def shelved(cli: Cli, directory: pathlib.Path) -> None:
+    """Load `box:v`, whose /data belongs to a user, has a file, and is a volume of the image's."""
+    data = (folder("data", uid=1000, gid=1000, mode=0o750), (entry("data/seed", uid=1000, gid=1000), b"of the image"))
+    made = Made(
+        [images.base_layer(), tar(*data)], {"Cmd": ["/bin/true"], "Env": ["PATH=/bin"], "Volumes": {"/data": {}}}
+    )
+    cli.ok("image", "load", "-q", str(images.layout(directory / "box", v=made)))
+
+
+def test_a_new_volume_gets_what_the_image_has_once(cli: Cli, tmp_path: pathlib.Path) -> None:
+    shelved(cli, tmp_path)
+    top = pathlib.Path(f"{cli.daemon.root}/v")
+    assert cli.ok("run", "--rm", "-v", "named:/data", "box:v", "cat", "/data/seed") == "of the image"
+    facts = (top / "named/data").stat()
+    assert (facts.st_uid, facts.st_gid, facts.st_mode & 0o7777) == (1000, 1000, 0o750)
+    cli.ok("run", "--rm", "-v", "named:/data", "box:v", "rm", "/data/seed")
+    assert cli.ok("run", "--rm", "-v", "named:/data", "box:v", "ls", "/data") == "", "not a second time"
+    assert cli.ok("run", "--rm", "-v", "bare:/data:nocopy", "box:v", "ls", "/data") == ""
+    assert cli.ok("run", "--rm", "--mount", "src=bare,dst=/data", "box:v", "ls", "/data") == "seed"
+    for name in ("named", "bare"):
+        cli.ok("volume", "rm", name)
+    cli.ok("rmi", "box:v")
+
+
+def test_a_fill_that_exitd_did_not_survive_is_done_anew_before_a_container_sees_it(
+    cli: Cli, tmp_path: pathlib.Path
+) -> None:
+    shelved(cli, tmp_path)
+    top = pathlib.Path(f"{cli.daemon.root}/v/half")
+    cli.ok("volume", "create", "half")
+    (top / "data/torn").touch()
+    os.rename(top / "new", top / "filling")
+    cli.daemon.restart()
+    assert cli.ok("run", "--rm", "-v", "half:/data", "box:v", "ls", "/data") == "seed"
+    cli.ok("volume", "rm", "half")
+    cli.ok("rmi", "box:v")
+
+
+def test_anonymous_volumes_go_with_their_container_when_that_is_asked_for(cli: Cli, tmp_path: pathlib.Path) -> None:
+    shelved(cli, tmp_path)
+    assert cli.ok("run", "--rm", "-v", "/more", "box:v", "ls", "/data") == "seed"
+    assert cli.ok("volume", "ls", "-q") == "", "the image's and its own went with --rm"
+    cli.ok("run", "--name", "one", "-v", "/more", "box:v", "touch", "/data/mine", "/more/mine")
+    (first, second) = cli.ok("volume", "ls", "-q").split()
+    assert cli.ok("volume", "ls", "--format", "{{.Anonymous}}") == "true\ntrue"
+    cli.ok("start", "one")
+    assert cli.ok("volume", "ls", "-q").split() == [first, second], "a container keeps its own"
+    assert cli("volume", "rm", first).code == 125
+    cli.ok("rm", "one")
+    assert cli.ok("volume", "ls", "-q").split() == [first, second]
+    assert cli.ok("system", "prune", "-f", "--volumes").splitlines()[:3] == ["Deleted Volumes:", first, second]
+    cli.ok("run", "-d", "--name", "two", "box:v", "sleep", "600")
+    cli.ok("rm", "-f", "-v", "two")
+    assert cli.ok("volume", "ls", "-q") == ""
+    failed = cli("run", "--name", "three", "box:v", "no-such-program")
+    assert failed.code == 127 and cli.ok("volume", "ls", "-q") == "", failed
+    assert cli.ok("run", "--rm", "--tmpfs", "/data", "box:v", "ls", "/data") == "", "mounted by the caller"
+    cli.ok("rmi", "box:v")
+
+
+def test_no_volume_goes_while_a_damaged_container_may_use_it(cli: Cli) -> None:
+    cli.run("--name", "odd", "-v", "kept:/mnt", "true")
+    cli.daemon.kill(15)
+    with contextlib.closing(sqlite3.connect(cli.daemon.root / "exitd.db")) as database:
+        database.execute("UPDATE containers SET body = replace(body, '\"mounts\"', '\"mountz')")
+        database.commit()
+    cli.daemon.start()
+    refused = cli("volume", "rm", "kept")
+    assert (refused.code, "whose row is damaged" in refused.err) == (125, True), refused
+    cli.ok("rm", "-f", "odd")
+    assert cli.ok("volume", "rm", "kept") == "kept"

@@ -38,7 +38,7 @@ ASK_AGAIN_SECONDS = 0.005
 # What exitd imports, at once or when it is needed.
 ROOMS = (
     *("api", "config", "containerd", "engine", "external", "images", "model", "monitor", "runtime", "store", "streams"),
-    *("system", "ttrpc"),
+    *("network", "system", "ttrpc"),
 )
 # By name: what has `main`, and the packages that are loaded with all that is in them.
 PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -141,6 +141,13 @@ class Engine:
         return bundle
 
 
+def alone_with(root: pathlib.Path) -> tuple[str, ...]:
+    """The words before a daemon's for which the machine has one state directory, /run/runc, which is `root`: what other
+    tests and this machine run is not found there."""
+    script = 'mount -t tmpfs tmpfs /run && mkdir /run/runc && mount --bind "$0" /run/runc && exec "$@"'
+    return ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(root))
+
+
 class _Writer:
     """A fifo that somebody reads."""
 

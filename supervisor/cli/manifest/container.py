@@ -10,9 +10,13 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
 from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYTES
 from supervisor.cli.manifest.annotations import AskedPod
-from supervisor.cli.manifest.expand import expand
+from supervisor.cli.manifest.contents import Contents, variable_from, variables_from
+from supervisor.cli.manifest.downward import Downward
+from supervisor.cli.manifest.expand import expand, names_in
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
+from supervisor.cli.manifest.lives import hooks_of, probes_of
 from supervisor.cli.manifest.podshape import amount, signal_number
+from supervisor.cli.manifest.ports import PortMapping, mappings_of
 from supervisor.cli.manifest.rights import is_privileged, not_root, refuse_contradictions, rights_of
 from supervisor.images import reference
 from supervisor.model.errors import BadRequest
@@ -40,6 +44,20 @@ class PodMember:
     pull: Pull
     where: str  # the place of its name in the file
     places: Mapping[str, str]  # the places of what the daemon may refuse, by the API's field
+    sidecar: bool = False  # of initContainers: it goes on, beside the others
+    ports: tuple[PortMapping, ...] = ()
+
+
+@frozen
+class VolumeUse:
+    """How one container mounts a volume."""
+
+    destination: str
+    read_only: bool
+    sub_path: Field | None
+
+
+Volume = Callable[[VolumeUse, Notes], pb.Mount | None]  # None: it was refused
 
 
 @frozen
@@ -58,7 +76,9 @@ class Around:
     grace_seconds: int
     pid: str
     host_network: bool
-    volumes: Mapping[str, Callable[[str, bool], pb.Mount]]
+    volumes: Mapping[str, "Volume"]
+    contents: Contents
+    down: Downward
     directory: str  # where relative paths in the file begin
     read_profile: Callable[[str], str]  # returns the text of a seccomp profile
 
@@ -82,6 +102,8 @@ def member_of(container: Field, around: Around, notes: Notes, *, init: bool = Fa
         restart=_restart(container, around, init=init),
         restart_rules=_rules(container, notes),
         mounts=_mounts(container, around, notes),
+        probes=probes_of(container, notes),
+        hooks=hooks_of(container, around.grace_seconds, notes),
     )
     if len(spec.name) > MOST_NAME:
         name.refuse(notes, f"the container would be called {spec.name}, which is longer than {MOST_NAME} characters")
@@ -89,43 +111,66 @@ def member_of(container: Field, around: Around, notes: Notes, *, init: bool = Fa
         spec.stop_signal = str(signal_number(stop))
     _words(container, around, spec, notes)
     _resources(container, around, spec, notes)
-    _ports(container, around, notes)
+    ports = mappings_of(container, notes, host_network=around.host_network)
     _security(container, around, spec, notes)
     root = not_root(container.get("securityContext"), around.security)
     places = {NOT_ROOT: str(root)} if root is not None else {}
-    return PodMember(spec, _image(container, around, spec, notes), str(name), places)
+    sidecar = init and text_of(container.get("restartPolicy")) == "Always"
+    return PodMember(spec, _image(container, around, spec, notes), str(name), places, sidecar, ports)
 
 
 def _words(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:
-    """Set the variables in order, each of which may use earlier ones; then the command line, which may use all."""
+    """Set the variables in order, each of which may use earlier ones; then the command line, which may use all.
+
+    What comes from a Secret, itself or by another variable, goes where no reply shows it.
+    """
     variables: dict[str, str] = {}
-    env = container.get("env")
+    secret: set[str] = set()
+    sources, env = container.get("envFrom"), container.get("env")
+    for each in sources.items() if sources is not None else ():
+        for name, found in variables_from(each, around.contents, around.namespace, notes):
+            variables[name] = found.value
+            (secret.add if found.secret else secret.discard)(name)
     for each in env.items() if env is not None else ():
-        variables[text_of(each.get("name"))] = _value(each, around, variables, notes)
-    spec.env.extend(f"{name}={value}" for name, value in variables.items())
+        name = text_of(each.get("name"))
+        is_secret = bool(names_in(text_of(each.get("value"))) & secret)
+        value, of_secret = _value(each, container, around, variables, notes)
+        if value is not None:
+            variables[name] = value
+            (secret.add if of_secret or is_secret else secret.discard)(name)
+    for name, value in variables.items():
+        (spec.secrets.env if name in secret else spec.env).append(f"{name}={value}")
+    shown = {name: value for name, value in variables.items() if name not in secret}
     for field, words in (("command", spec.entrypoint), ("args", spec.args)):
         given = container.get(field)
-        words.extend(expand(word, variables) for word in (given.texts() if given is not None else ()))
+        for word in given.texts() if given is not None else ():
+            used = expand(word, variables)
+            if names_in(word) & secret:  # shown as in the file; two such words that look the same are the same
+                spec.secrets.words[word] = used
+                words.append(word)
+            else:
+                words.append(expand(word, shown))
 
 
-def _value(variable: Field, around: Around, variables: Mapping[str, str], notes: Notes) -> str:
-    path = variable.get("valueFrom", "fieldRef", "fieldPath")
-    if path is None:
-        if variable.get("valueFrom") is not None:
-            variable.refuse(notes, "valueFrom says nothing")
-        return expand(text_of(variable.get("value")), variables)
+def _value(
+    variable: Field, container: Field, around: Around, variables: Mapping[str, str], notes: Notes
+) -> tuple[str | None, bool]:
+    """Return the value and whether it is a secret's; None: the variable is not set."""
+    source = variable.get("valueFrom")
+    if source is None:
+        return expand(text_of(variable.get("value")), variables), False
     if variable.get("value") is not None:
         variable.refuse(notes, "value and valueFrom exclude each other")
-    word = path.text()
-    known = {"metadata.name": around.pod, "metadata.namespace": around.namespace, "metadata.uid": around.uid}
-    for field, pairs in (("labels", around.labels), ("annotations", around.annotations)):
-        known |= {f"metadata.{field}['{key}']": value for key, value in pairs.items()}
-        if word.startswith(f"metadata.{field}['") and word.endswith("']"):
-            return known.get(word, "")
-    if word not in known:
-        path.refuse(notes, f"{word!r} is not known here; there are metadata.name, .namespace, .uid, .labels['KEY'], "
-                    ".annotations['KEY']")  # fmt: skip
-    return known.get(word, "")
+    named = [name for name, part in source.fields() if part.node.value is not None]
+    if len(named) != 1:
+        variable.refuse(notes, "valueFrom says nothing" if not named else "valueFrom says more than one thing")
+        return "", False
+    if (ref := source.get("fieldRef")) is not None:
+        return around.down.of_field(ref, notes), False
+    if (ref := source.get("resourceFieldRef")) is not None:
+        return around.down.of_resource(ref, container, notes), False
+    found = variable_from(source, around.contents, around.namespace, notes)
+    return (None, False) if found is None else (found.value, found.secret)
 
 
 def _user(container: Field, around: Around, notes: Notes) -> str:
@@ -182,8 +227,10 @@ def seccomp_of(profile: Field | None, around: Around, notes: Notes) -> str:
 
 def _restart(container: Field, around: Around, *, init: bool) -> str:
     """An init container that has succeeded is not restarted, whatever the pod's policy is."""
-    word = text_of(container.get("restartPolicy"), around.policy)
-    return POLICIES["OnFailure" if init and word == "Always" else word]
+    own = container.get("restartPolicy")
+    if own is not None:
+        return POLICIES[own.text()]  # Always, of an init container: a sidecar
+    return POLICIES["OnFailure" if init and around.policy == "Always" else around.policy]
 
 
 def _rules(container: Field, notes: Notes) -> list[str]:
@@ -219,7 +266,9 @@ def _mounts(container: Field, around: Around, notes: Notes) -> list[pb.Mount]:
         elif path.text() in found:
             path.refuse(notes, f"{path.text()} is mounted twice")
         else:
-            found[path.text()] = volume(path.text(), flag_of(each.get("readOnly")))
+            use = VolumeUse(path.text(), flag_of(each.get("readOnly")), each.get("subPath"))
+            if (mount := volume(use, notes)) is not None:
+                found[path.text()] = mount
     return list(found.values())
 
 
@@ -269,15 +318,6 @@ def _word(field: Field) -> str:
 
 def _up(value: Fraction) -> int:
     return math.ceil(value)
-
-
-def _ports(container: Field, around: Around, notes: Notes) -> None:
-    """Ports are documentation, except those that the host should forward."""
-    ports = container.get("ports")
-    for each in ports.items() if ports is not None else ():
-        host = each.get("hostPort")
-        if host is not None and host.integer() and not around.host_network:
-            host.refuse(notes, "exitd passes no ports on; use hostNetwork: true, or drop it")
 
 
 def _image(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> Pull:

@@ -21,3 +21,8 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         return variables.get(match[1], match[0])
 
     return _REFERENCE.sub(value, text)
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return the names of the variables that the text refers to."""
+    return frozenset(match[1] for match in _REFERENCE.finditer(text) if match[1] is not None)

@@ -4,7 +4,8 @@ file, line and field. Pure.
 Source: core/v1 (types.go) for the meaning; podman-kube-play(1) for the names and habits.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
 from functools import partial
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -12,22 +13,38 @@ from shim.frozen import frozen
 from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.annotations import annotated
 from supervisor.cli.manifest.container import (
+    MOST_NAME,
     POLICIES,
     Around,
     PodMember,
+    Volume,
+    VolumeUse,
     cpu_milli,
     member_of,
     memory_bytes,
     pod_seccomp,
 )
+from supervisor.cli.manifest.contents import CONFIG_MAP, SECRET, Contents, FilesVolume, content_of, files_volume
+from supervisor.cli.manifest.downward import Downward, NodeFacts
 from supervisor.cli.manifest.fields import Field, Notes, WrongField, flag_of, text_of
-from supervisor.cli.manifest.podshape import POD
+from supervisor.cli.manifest.objects import (
+    DEPLOYMENT,
+    NAMESPACE,
+    SHAPES,
+    PodSource,
+    full_name,
+    kind_of_object,
+    pods_of,
+    volume_of_claim,
+)
+from supervisor.cli.manifest.podshape import amount
+from supervisor.cli.manifest.ports import put_ports, refuse_clashes
 from supervisor.cli.manifest.rights import fs_group
 from supervisor.model.errors import BadRequest
 from supervisor.model.pods import FAMILY_KEYS
 
 DEFAULT_GRACE_SECONDS = 30  # Kubernetes' own
-NAMESPACE = "default"
+MOST_VOLUME_BYTES = 1 << 50
 
 
 @frozen
@@ -57,6 +74,7 @@ class Play:
 
     pods: tuple[PodPlan, ...]
     warnings: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()  # to be made, unless they are there
 
 
 @frozen
@@ -66,6 +84,7 @@ class Machine:
     new_uid: Callable[[], str]
     read_profile: Callable[[str], str]
     runtime: str
+    node: NodeFacts
 
 
 @frozen
@@ -77,6 +96,9 @@ class ManifestSource:
     directory: str = "/"
 
 
+NO_FACTS = NodeFacts()
+
+
 def no_profiles(file: str) -> str:
     raise BadRequest(f"{file}: no seccomp profile is read here")
 
@@ -86,33 +108,48 @@ def play(
     new_uid: Callable[[], str],
     runtime: str = "",
     read_profile: Callable[[str], str] = no_profiles,
+    node: NodeFacts = NO_FACTS,
 ) -> Play:
     """Return all pods of all files. `new_uid` returns a new uid for each pod: one in a file belongs to another
     cluster's pod. `read_profile` returns the text of a seccomp profile's file. Raises BadRequest."""
     notes = Notes()
-    documents = [(each, source) for source in sources for each in _objects(source, notes)]
-    for document, _ in documents:
-        if _is_pod(document, notes):
-            POD(document, notes)
+    documents = _known(sources, notes)
+    for document, kind, _ in documents:
+        SHAPES[kind](document, notes)
     notes.settle()
-    if not documents:
+    contents, claims = _contents(documents, notes), _claims(documents, notes)
+    found = [
+        pod
+        for document, kind, source in documents
+        if kind in ("Pod", "Deployment")
+        for pod in pods_of(document, kind, source.directory, notes)
+    ]
+    if not (found or claims or notes.refusals):
         raise BadRequest(f"{', '.join(source.file for source in sources)}: no Pod in there")
-    pods = tuple(
-        _pod(document, source, Machine(new_uid, read_profile, runtime), notes) for document, source in documents
-    )
-    _check_names(pods, documents, notes)
+    machine = Machine(new_uid, read_profile, runtime, node)
+    pods = tuple(_pod(source, contents, machine, notes) for source in found)
+    _check_names(pods, found, notes)
+    _check_ports(pods, found, notes)
     notes.settle()
-    return Play(pods, tuple(notes.warnings))
+    return Play(pods, tuple(dict.fromkeys(notes.warnings)), claims)
 
 
 def names(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], ...]:
     """Return (namespace, name) of each pod: what `--down` needs, even from files with unsupported fields."""
+    return _named(sources, "Pod")
+
+
+def deployments(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], ...]:
+    """Return (namespace, name) of each Deployment, as `names` does."""
+    return _named(sources, "Deployment")
+
+
+def _named(sources: tuple[ManifestSource, ...], wanted: str) -> tuple[tuple[str, str], ...]:
     notes = Notes()
     found: list[tuple[str, str]] = []
-    for source in sources:
-        for document in _objects(source, notes):
-            if _is_pod(document, notes):
-                found += _full_name(document, notes)
+    for document, kind, _ in _known(sources, notes):
+        if kind == wanted:
+            found += _full_name(document, notes)
     notes.settle()
     return tuple(dict.fromkeys(found))
 
@@ -126,6 +163,16 @@ def _full_name(document: Field, notes: Notes) -> list[tuple[str, str]]:
     except WrongField as error:
         notes.refusals.append(str(error))
     return []
+
+
+def _known(sources: tuple[ManifestSource, ...], notes: Notes) -> list[tuple[Field, str, ManifestSource]]:
+    """Return the documents of all files that are played, each with its kind."""
+    return [
+        (document, kind, source)
+        for source in sources
+        for document in _objects(source, notes)
+        if (kind := kind_of_object(document, notes))
+    ]
 
 
 def _objects(source: ManifestSource, notes: Notes) -> list[Field]:
@@ -142,47 +189,44 @@ def _objects(source: ManifestSource, notes: Notes) -> list[Field]:
     return found
 
 
-def _is_pod(document: Field, notes: Notes) -> bool:
-    try:
-        kind = document.get("kind")
-        word = text_of(kind)
-    except WrongField as error:
-        notes.refusals.append(str(error))
-        return False
-    if kind is None:
-        document.refuse(notes, "kind is missing; exitd plays Pods")
-    elif word != "Pod":
-        kind.refuse(notes, f"exitd plays Pods and nothing else, no {word}")
-    return word == "Pod"
+def _contents(documents: list[tuple[Field, str, ManifestSource]], notes: Notes) -> Contents:
+    found = {}
+    for document, kind, _ in documents:
+        if kind in (CONFIG_MAP, SECRET):
+            key = (kind, *full_name(document))
+            if key in found:
+                document.refuse(notes, f"the {kind} {key[2]} is there twice")
+            found[key] = content_of(document, notes)
+    return Contents(found)
 
 
-def _pod(document: Field, source: ManifestSource, machine: Machine, notes: Notes) -> PodPlan:
-    spec = document.get("spec")
-    assert spec is not None
-    paths: list[HostPath] = []
-    volumes = _volumes(spec, paths, notes)
-    around = _around(document, spec, volumes, machine, source, notes)
+def _claims(documents: list[tuple[Field, str, ManifestSource]], notes: Notes) -> tuple[str, ...]:
+    found = []
+    for document, kind, _ in documents:
+        name = document.get("metadata", "name")
+        if kind == "PersistentVolumeClaim" and name is not None:
+            found.append(volume_of_claim(full_name(document)[0], name, notes))
+    return tuple(dict.fromkeys(found))
+
+
+def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes) -> PodPlan:
+    spec, paths = source.spec, list[HostPath]()
+    around = _around(source, contents, machine, paths, notes)
     containers, inits = spec.get("containers"), spec.get("initContainers")
     assert containers is not None
     if not containers.items():
         containers.refuse(notes, "a pod needs a container")
     first = tuple(member_of(each, around, notes, init=True) for each in (inits.items() if inits is not None else ()))
     rest = tuple(member_of(each, around, notes) for each in containers.items())
-    pause = _pause(spec, around, machine.runtime, notes)
+    pause = _pause(source, around, machine.runtime, notes)
+    pause.pod.sidecars.extend(member.spec.name for member in first if member.sidecar)
+    put_ports(pause, tuple(port for member in (*first, *rest) for port in member.ports))
     return PodPlan(around.pod, around.namespace, pause, first, rest, tuple(paths))
 
 
-def _around(
-    document: Field,
-    spec: Field,
-    volumes: Mapping[str, Callable[[str, bool], pb.Mount]],
-    machine: Machine,
-    source: ManifestSource,
-    notes: Notes,
-) -> Around:
-    metadata = document.get("metadata")
-    assert metadata is not None
-    labels, annotations = metadata.get("labels"), metadata.get("annotations")
+def _around(source: PodSource, contents: Contents, machine: Machine, paths: list[HostPath], notes: Notes) -> Around:
+    spec = source.spec
+    labels, annotations = source.metadata.get("labels"), source.metadata.get("annotations")
     for key, each in annotations.fields() if annotations is not None else ():
         if key in FAMILY_KEYS:
             each.refuse(notes, "exitd says itself what is a pod and what its member; drop it")
@@ -191,21 +235,33 @@ def _around(
         assert shared_pid is not None
         shared_pid.refuse(notes, "hostPID and shareProcessNamespace exclude each other")
     grace = spec.get("terminationGracePeriodSeconds")
-    return Around(
-        pod=text_of(metadata.get("name")),
-        namespace=text_of(metadata.get("namespace"), NAMESPACE),
+    down = Downward(
+        name=source.name,
+        namespace=source.namespace,
         uid=machine.new_uid(),
         labels=labels.pairs() if labels is not None else {},
         annotations=annotations.pairs() if annotations is not None else {},
+        containers=_containers(spec),
+        node=machine.node,
+        host_network=flag_of(spec.get("hostNetwork")),
+    )
+    return Around(
+        pod=source.name,
+        namespace=source.namespace,
+        uid=down.uid,
+        labels=down.labels,
+        annotations={**down.annotations, **({DEPLOYMENT: source.deployment} if source.deployment else {})},
         security=spec.get("securityContext"),
         limits=_limits(spec),
-        asked=annotated(annotations, _container_names(spec), notes),
+        asked=annotated(annotations, tuple(down.containers), notes),
         policy=text_of(spec.get("restartPolicy"), "Always"),
         grace_seconds=grace.integer() if grace is not None else DEFAULT_GRACE_SECONDS,
         pid="host" if flag_of(host_pid) else "pod" if flag_of(shared_pid) else "own",
-        host_network=flag_of(spec.get("hostNetwork")),
-        volumes=volumes,
-        directory=source.directory,
+        host_network=down.host_network,
+        volumes=_volumes(source, contents, down, paths, notes),
+        contents=contents,
+        down=down,
+        directory=source.file_directory,
         read_profile=machine.read_profile,
     )
 
@@ -216,21 +272,22 @@ def _limits(spec: Field) -> dict[str, Field]:
     return {name: field for name, field in found.items() if field is not None}
 
 
-def _container_names(spec: Field) -> tuple[str, ...]:
+def _containers(spec: Field) -> dict[str, Field]:
     lists = (spec.get(name) for name in ("containers", "initContainers"))
-    return tuple(text_of(each.get("name")) for given in lists if given is not None for each in given.items())
+    return {text_of(each.get("name")): each for given in lists if given is not None for each in given.items()}
 
 
-def _pause(spec: Field, around: Around, runtime: str, notes: Notes) -> pb.ContainerSpec:
+def _pause(source: PodSource, around: Around, runtime: str, notes: Notes) -> pb.ContainerSpec:
     """Return the pause container, with the pod's policy. It ends with the last member, as with podman."""
-    limits, seccomp = around.limits, pod_seccomp(around, notes)
+    spec, limits, seccomp = source.spec, around.limits, pod_seccomp(around, notes)
+    hostname, deadline = spec.get("hostname"), spec.get("activeDeadlineSeconds")
     return pb.ContainerSpec(
         security=pb.SecuritySpec(seccomp=seccomp) if seccomp else None,
         name=around.pod,
         namespace=around.namespace,
         image="pause",
         runtime=runtime or text_of(spec.get("runtimeClassName")),
-        hostname=text_of(spec.get("hostname"), around.pod),
+        hostname=text_of(hostname, around.pod),
         network="host" if around.host_network else "none",
         restart=POLICIES[around.policy],
         labels=around.labels,
@@ -243,47 +300,124 @@ def _pause(spec: Field, around: Around, runtime: str, notes: Notes) -> pb.Contai
             memory_bytes=memory_bytes(limits["memory"], notes) if "memory" in limits else 0,
             cpu_limit_milli=cpu_milli(limits["cpu"], notes) if "cpu" in limits else 0,
             pids_limit=around.asked.pids,
+            active_deadline_seconds=deadline.integer() if deadline is not None else 0,
         ),
     )
 
 
-def _volumes(spec: Field, paths: list[HostPath], notes: Notes) -> dict[str, Callable[[str, bool], pb.Mount]]:
-    """Return for each volume a function that makes its mount from the path in the container and whether it is read-only
-    there."""
-    given = spec.get("volumes")
-    found: dict[str, Callable[[str, bool], pb.Mount]] = {}
+FILES = ("configMap", "secret", "downwardAPI", "projected")
+KINDS = ("emptyDir", "hostPath", "persistentVolumeClaim", *FILES)
+
+
+def _volumes(
+    source: PodSource, contents: Contents, down: Downward, paths: list[HostPath], notes: Notes
+) -> dict[str, Volume]:
+    """Return for each volume a function that makes its mount in a container."""
+    given, found = source.spec.get("volumes"), dict[str, Volume]()
+    group = fs_group(source.spec.get("securityContext"))
     for each in given.items() if given is not None else ():
-        name, host = each.get("name"), each.get("hostPath")
+        name, kinds = each.get("name"), [kind for kind, part in each.fields() if kind in KINDS]
         assert name is not None
         if name.text() in found:
             name.refuse(notes, f"the volume {name.text()} is there twice")
-        if ("emptyDir" in dict(each.fields())) == (host is not None):
-            each.refuse(notes, "a volume is either an emptyDir or a hostPath")
-        if host is None:
-            found[name.text()] = partial(_empty_dir, name.text(), fs_group(spec.get("securityContext")))
+        if len(kinds) != 1:
+            each.refuse(notes, f"a volume is one of {', '.join(KINDS)}")
             continue
-        path = host.get("path")
-        assert path is not None
-        paths.append(HostPath(path.text(), text_of(host.get("type")), str(path)))
-        found[name.text()] = partial(_host_path, path.text())
+        kind = kinds[0]
+        part = each.get(kind)
+        if kind == "emptyDir":
+            found[name.text()] = _empty_dir(name.text(), part, group, notes)
+        elif part is None:
+            each.refuse(notes, f"{kind} says nothing")
+        elif kind == "hostPath":
+            path = part.get("path")
+            assert path is not None
+            paths.append(HostPath(path.text(), text_of(part.get("type")), str(path)))
+            found[name.text()] = partial(_host_path, path.text())
+        elif kind == "persistentVolumeClaim":
+            found[name.text()] = _claim(part, down.namespace, notes)
+        else:
+            files = files_volume(part, kind, contents, down, group, notes)
+            found[name.text()] = partial(_files, files)
     return found
 
 
-def _empty_dir(name: str, group: int | None, destination: str, read_only: bool) -> pb.Mount:
-    return pb.Mount(empty_dir=name, destination=destination, read_only=read_only, group=group)
+def _empty_dir(name: str, field: Field | None, group: int | None, notes: Notes) -> Volume:
+    """Without `field`: `emptyDir:` with nothing after it, which is one on the disk."""
+    in_memory = field is not None and text_of(field.get("medium")) == "Memory"
+    limit, size_bytes = field.get("sizeLimit") if field is not None else None, 0
+    if limit is not None:
+        size_bytes = math.ceil(amount(limit))
+        if not in_memory:
+            limit.refuse(notes, "exitd limits an emptyDir in memory alone; add medium: Memory, or drop it")
+        elif size_bytes > MOST_VOLUME_BYTES:
+            limit.refuse(notes, "is more than any machine has")
+    size_bytes = min(size_bytes, MOST_VOLUME_BYTES)
+
+    def mount(use: VolumeUse, notes: Notes) -> pb.Mount | None:
+        _no_sub_path(use, notes)
+        return pb.Mount(
+            empty_dir=name,
+            destination=use.destination,
+            read_only=use.read_only,
+            group=group,
+            tmpfs=in_memory,
+            size_bytes=size_bytes,
+        )
+
+    return mount
 
 
-def _host_path(path: str, destination: str, read_only: bool) -> pb.Mount:
-    return pb.Mount(source=path, destination=destination, read_only=read_only)
+def _host_path(path: str, use: VolumeUse, notes: Notes) -> pb.Mount | None:
+    _no_sub_path(use, notes)
+    return pb.Mount(source=path, destination=use.destination, read_only=use.read_only)
 
 
-def _check_names(pods: tuple[PodPlan, ...], documents: list[tuple[Field, ManifestSource]], notes: Notes) -> None:
+def _claim(part: Field, namespace: str, notes: Notes) -> Volume:
+    claim, read_only = part.get("claimName"), flag_of(part.get("readOnly"))
+    assert claim is not None
+    volume = volume_of_claim(namespace, claim, notes)
+
+    def mount(use: VolumeUse, notes: Notes) -> pb.Mount | None:
+        _no_sub_path(use, notes)
+        return pb.Mount(volume=volume, destination=use.destination, read_only=use.read_only or read_only)
+
+    return mount
+
+
+def _files(files: FilesVolume, use: VolumeUse, notes: Notes) -> pb.Mount | None:
+    return files.mount(use.destination, use.sub_path, notes)
+
+
+def _no_sub_path(use: VolumeUse, notes: Notes) -> None:
+    """A path in a volume that others can write is opened by the runtime, by name: a link in it could lead anywhere."""
+    if use.sub_path is not None and use.sub_path.text() not in ("", "."):
+        use.sub_path.refuse(notes, "only volumes of files have one here; make a hostPath volume of that very path")
+
+
+def _check_names(pods: tuple[PodPlan, ...], sources: list[PodSource], notes: Notes) -> None:
     """Pods and containers share one set of names in each namespace."""
     seen: dict[tuple[str, str], str] = {}
-    for pod, (document, _) in zip(pods, documents, strict=True):
+    for pod, source in zip(pods, sources, strict=True):
+        if len(pod.name) > MOST_NAME:
+            what = f"the pod would be called {pod.name}, which is longer than {MOST_NAME} characters"
+            source.where.refuse(notes, what)
         members = ((member.spec.name, member.where) for member in (*pod.inits, *pod.members))
-        for name, where in ((pod.name, str(document.get("metadata", "name"))), *members):
+        for name, where in ((pod.name, str(source.where)), *members):
             key = (pod.namespace, name)
             if key in seen:
                 notes.refusals.append(f"{where}: {name} would be the name of two; the other one is {seen[key]}")
             seen.setdefault(key, where)
+
+
+def _check_ports(pods: tuple[PodPlan, ...], sources: list[PodSource], notes: Notes) -> None:
+    """No two containers can have the same port of the machine; so it is with the replicas of a Deployment."""
+    refuse_clashes(
+        (
+            (port, source.where)
+            for pod, source in zip(pods, sources, strict=True)
+            for member in (*pod.inits, *pod.members)
+            for port in member.ports
+        ),
+        notes,
+    )

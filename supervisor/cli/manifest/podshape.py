@@ -2,9 +2,10 @@
 refused.
 
 Refused is what would limit, isolate or do something and cannot be done here. What only a cluster has (scheduling,
-services, name resolution, probes) is ignored with a warning.
+services, name resolution) is ignored with a warning.
 """
 
+import re
 from fractions import Fraction
 
 from supervisor.cli.manifest import quantity
@@ -30,6 +31,7 @@ from supervisor.cli.manifest.shape import (
     unless,
     within,
 )
+from supervisor.cli.manifest.tree import kind_of
 from supervisor.model import parsing
 
 LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
@@ -42,9 +44,8 @@ label = matching(LABEL, "DNS label (a-z, 0-9 and -, at most 63)")
 user_id = within(0, MOST_ID)
 capability = read(capability_name)
 
-NO_CONFIG = "exitd has no configMaps, secrets or other sources of values; write the value itself"
-NO_PROBE = "exitd runs no probes: nothing restarts a container that hangs, nothing waits until it is ready"
-NO_HOOK = "exitd runs no hooks; put it into the command, or drop it"
+NO_GRPC = "exitd has no client of gRPC for probes; write a tcpSocket, or an exec of grpc_health_probe"
+NO_TCP_HOOK = "Kubernetes has no such hooks either; write an exec"
 NO_CLUSTER = "this is one machine, with nothing to choose from"
 NO_DNS = "exitd writes no /etc/hosts and no /etc/resolv.conf; a hostPath volume can bring them"
 NO_PROFILE = "exitd has no AppArmor and no SELinux profile of its own; drop it to run without"
@@ -76,7 +77,8 @@ def signal_number(field: Field) -> int:
     return number
 
 
-quantity_ = read(amount)
+QUANTITY = read(amount)
+quantity_ = QUANTITY
 
 _LIMITS = Object(
     {
@@ -142,12 +144,18 @@ SECURITY = Object(
 )
 
 _FIELD_REF = Object({"apiVersion": one_of("v1"), "fieldPath": text}, required=("fieldPath",))
+_RESOURCE_REF = Object({"containerName": text, "resource": text, "divisor": quantity_}, required=("resource",))
+_KEY_REF = Object({"name": text, "key": text, "optional": boolean}, required=("name", "key"))
 VALUE_FROM = Object(
     {
         "fieldRef": _FIELD_REF,
-        **each("resourceFieldRef configMapKeyRef secretKeyRef fileKeyRef", refused(NO_CONFIG)),
+        "resourceFieldRef": _RESOURCE_REF,
+        **each("configMapKeyRef secretKeyRef", _KEY_REF),
+        "fileKeyRef": refused("write the value itself, or put it into a ConfigMap"),
     }
 )
+_WHOLE_REF = Object({"name": text, "optional": boolean}, required=("name",))
+ENV_FROM = Object({"prefix": matching(r"[^=\0]*", "beginning of a name"), **each("configMapRef secretRef", _WHOLE_REF)})
 ENV = Object(
     {"name": matching(r"[^=\0]+", "name of a variable"), "value": text, "valueFrom": VALUE_FROM}, required=("name",)
 )
@@ -159,8 +167,8 @@ MOUNT = Object(
         "recursiveReadOnly": unless(
             ("Disabled", "IfPossible"), refused("mounts below a read-only one stay as they are; drop it")
         ),
-        "subPath": unless((".",), refused("make a hostPath volume of that very path")),
-        "subPathExpr": refused("make a hostPath volume of that very path"),
+        "subPath": matching(r"(?!/)(?!(?:.*/)?\.\.(?:/|$)).*", "relative path without .. in it"),
+        "subPathExpr": refused("write the path itself, as subPath"),
         "mountPropagation": unless(("None",), refused("mounts are private to each container; drop it")),
         "bindMountOptions": refused("exitd's mounts are read-only or not, and that is all"),
     },
@@ -168,10 +176,10 @@ MOUNT = Object(
 )
 PORT = Object(
     {
-        "name": quiet,
+        "name": text,
         "containerPort": within(1, 65535),
         "hostPort": within(0, 65535),
-        "hostIP": quiet,  # of hostPort
+        "hostIP": text,
         "protocol": one_of("TCP", "UDP", "SCTP"),
     }
 )
@@ -184,7 +192,53 @@ RESTART_RULE = Object(
     },
     required=("action", "exitCodes"),
 )
-_LIFECYCLE = Object({"postStart": refused(NO_HOOK), "preStop": refused(NO_HOOK), "stopSignal": read(signal_number)})
+_MOST_SECONDS = 86_400
+
+
+def _port(field: Field, notes: Notes) -> None:
+    (within(1, 65535) if isinstance(field.node.value, MarkedNumber) else text)(field, notes)
+
+
+_EXEC = Object({"command": texts}, required=("command",))
+_HEADER = Object(
+    {
+        "name": matching(r"[-!#$%&'*+.^_`|~0-9A-Za-z]{1,256}", "name of a header"),
+        "value": matching(r"[\t\x20-\x7e]{0,4096}", "value of a header"),
+    },
+    required=("name", "value"),
+)
+_HTTP_GET = Object(
+    {
+        "host": text,
+        "port": _port,
+        "path": matching(r"[\x21-\x7e]{0,4096}", "path of a URL (without spaces; %20 is one)"),
+        "scheme": one_of("HTTP", "HTTPS"),
+        "httpHeaders": items(_HEADER),
+    },
+    required=("port",),
+)
+_TCP = Object({"host": text, "port": _port}, required=("port",))
+PROBE = Object(
+    {
+        "exec": _EXEC,
+        "httpGet": _HTTP_GET,
+        "tcpSocket": _TCP,
+        "grpc": refused(NO_GRPC),
+        "initialDelaySeconds": within(0, _MOST_SECONDS),
+        **each("periodSeconds timeoutSeconds", within(1, _MOST_SECONDS)),
+        **each("successThreshold failureThreshold", within(1, (1 << 31) - 1)),
+        "terminationGracePeriodSeconds": within(1, (1 << 31) - 1),
+    }
+)
+HOOK = Object(
+    {
+        "exec": _EXEC,
+        "httpGet": _HTTP_GET,
+        "tcpSocket": refused(NO_TCP_HOOK),
+        "sleep": Object({"seconds": within(0, _MOST_SECONDS)}, required=("seconds",)),
+    }
+)
+_LIFECYCLE = Object({"postStart": HOOK, "preStop": HOOK, "stopSignal": read(signal_number)})
 _CONTAINER: dict[str, Check] = {
     "name": label,
     "image": text,
@@ -194,7 +248,7 @@ _CONTAINER: dict[str, Check] = {
     "workingDir": matching(r"/.*", "absolute path"),
     "ports": items(PORT),
     "env": items(ENV),
-    "envFrom": refused(NO_CONFIG),
+    "envFrom": items(ENV_FROM),
     "resources": RESOURCES,
     "resizePolicy": ignored("resources are not changed while a container runs"),
     "restartPolicy": one_of(*RESTART_POLICIES),
@@ -209,19 +263,16 @@ _CONTAINER: dict[str, Check] = {
     "tty": boolean,
 }
 _PROBES = "livenessProbe readinessProbe startupProbe"
-CONTAINER = Object(
-    {**_CONTAINER, "lifecycle": _LIFECYCLE, **each(_PROBES, ignored(NO_PROBE))}, required=("name", "image")
-)
-INIT_CONTAINER = Object(
-    {
-        **_CONTAINER,
-        "restartPolicy": unless(
-            ("Never", "OnFailure"), refused("exitd knows no sidecars; make it a container beside the others")
-        ),
-        **each(f"lifecycle {_PROBES}", refused("an init container has none")),
-    },
-    required=("name", "image"),
-)
+CONTAINER = Object({**_CONTAINER, "lifecycle": _LIFECYCLE, **each(_PROBES, PROBE)}, required=("name", "image"))
+_SIDECAR_ALONE = refused("an init container has none; with restartPolicy: Always it is a sidecar, and may have some")
+INIT_CONTAINER = Object({**_CONTAINER, **each(f"lifecycle {_PROBES}", _SIDECAR_ALONE)}, required=("name", "image"))
+
+
+def _first_container(field: Field, notes: Notes) -> None:
+    """A container that is begun before the others: an init container, or a sidecar, which goes on."""
+    node = field.node.value
+    policy = node.get("restartPolicy") if isinstance(node, dict) else None
+    (CONTAINER if policy is not None and policy.value == "Always" else INIT_CONTAINER)(field, notes)
 
 
 def _host_path_type(field: Field, notes: Notes) -> None:
@@ -231,19 +282,60 @@ def _host_path_type(field: Field, notes: Notes) -> None:
         one_of(*HOST_PATH_TYPES)(field, notes)
 
 
-_NO_VOLUME = refused("exitd's volumes are emptyDir and hostPath")
+_NO_VOLUME = refused(
+    "exitd's volumes are emptyDir, hostPath, configMap, secret, downwardAPI, projected and persistentVolumeClaim"
+)
 _FOREIGN = (
-    "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI ephemeral fc flexVolume "
-    "flocker gcePersistentDisk gitRepo glusterfs image iscsi nfs persistentVolumeClaim photonPersistentDisk "
-    "portworxVolume projected quobyte rbd scaleIO secret storageos vsphereVolume"
+    "awsElasticBlockStore azureDisk azureFile cephfs cinder csi ephemeral fc flexVolume "
+    "flocker gcePersistentDisk gitRepo glusterfs image iscsi nfs photonPersistentDisk "
+    "portworxVolume quobyte rbd scaleIO storageos vsphereVolume"
+)
+
+
+def permissions(field: Field) -> int:
+    """Return the permissions of a file: YAML has 0400 for the octal and 256 for the decimal number. Raises
+    WrongField."""
+    value = field.node.value
+    word = value.text if isinstance(value, MarkedNumber) else ""
+    octal = re.fullmatch(r"0o?([0-7]{1,5})", word, re.ASCII)
+    number = int(octal[1], 8) if octal else int(word) if re.fullmatch(r"[1-9][0-9]{0,4}", word, re.ASCII) else 0
+    if not 1 <= number <= 0o777:
+        raise field.wrong(f"{word or kind_of(value)} are no permissions; write 0400, or 256")
+    return number
+
+
+_file_mode = read(permissions)
+
+
+_ITEM = Object({"key": text, "path": text, "mode": _file_mode}, required=("key", "path"))
+_KEYED: dict[str, Check] = {"items": items(_ITEM), "optional": boolean}
+_OF_CONFIG_MAP: dict[str, Check] = {"name": text, **_KEYED}
+_DOWNWARD_ITEM = Object(
+    {"path": text, "mode": _file_mode, "fieldRef": _FIELD_REF, "resourceFieldRef": _RESOURCE_REF}, required=("path",)
+)
+_NO_TOKEN = refused("no cluster is here that gives such a thing; drop it")
+_PROJECTED = Object(
+    {
+        **each("configMap secret", Object(_OF_CONFIG_MAP, required=("name",))),
+        "downwardAPI": Object({"items": items(_DOWNWARD_ITEM)}),
+        **each("serviceAccountToken clusterTrustBundle podCertificate", _NO_TOKEN),
+    }
 )
 VOLUME = Object(
     {
         "name": label,
+        "configMap": Object({**_OF_CONFIG_MAP, "defaultMode": _file_mode}, required=("name",)),
+        "secret": Object({"secretName": text, **_KEYED, "defaultMode": _file_mode}, required=("secretName",)),
+        "downwardAPI": Object({"items": items(_DOWNWARD_ITEM), "defaultMode": _file_mode}),
+        "projected": Object({"sources": items(_PROJECTED), "defaultMode": _file_mode}),
+        "persistentVolumeClaim": Object(
+            {"claimName": matching(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?", "name of a claim"), "readOnly": boolean},
+            required=("claimName",),
+        ),
         "emptyDir": Object(
             {
-                "medium": refused("an emptyDir of exitd is a directory on its disk, not in memory; drop it"),
-                "sizeLimit": refused("an emptyDir of exitd has no limit of its own; drop it"),
+                "medium": one_of("", "Memory"),
+                "sizeLimit": quantity_,
                 "mode": forbidden("an emptyDir of exitd is open to all users (0777); drop it"),
             }
         ),
@@ -260,12 +352,12 @@ _SCHEDULING = (
 POD_SPEC = Object(
     {
         "containers": items(CONTAINER),
-        "initContainers": items(INIT_CONTAINER),
+        "initContainers": items(_first_container),
         "ephemeralContainers": refused("containers are added to a pod with exitctl run --pod"),
         "volumes": items(VOLUME),
         "restartPolicy": one_of(*RESTART_POLICIES),
         "terminationGracePeriodSeconds": within(0, (1 << 31) - 1),
-        "activeDeadlineSeconds": refused("exitd ends no pod by the clock; drop it"),
+        "activeDeadlineSeconds": within(1, (1 << 31) - 1),
         "hostNetwork": boolean,
         "hostPID": boolean,
         "hostIPC": refused("the members of a pod share its own ipc namespace; drop it"),
@@ -309,6 +401,7 @@ METADATA = Object(
     },
     required=("name",),
 )
+TEMPLATE_METADATA = Object({**METADATA.known, **each("name generateName namespace", quiet)})
 POD = Object(
     {"apiVersion": one_of("v1"), "kind": one_of("Pod"), "metadata": METADATA, "spec": POD_SPEC, "status": quiet},
     required=("apiVersion", "metadata", "spec"),

@@ -7,15 +7,15 @@ from importlib.resources import files
 from string import Template
 
 from supervisor.compare.facts import CompareReport, Fault, Way, encode
+from supervisor.compare.finding import MOST_WORDS, findings, headline
 from supervisor.compare.html.parts import Part, Table, main, parts
 from supervisor.compare.html.plots import SIGNS, mark, nothing, svg
 from supervisor.compare.html.tags import Markup, join, tag
 from supervisor.compare.looks import looks
-from supervisor.compare.summary import VERDICTS, cell, checked, columns, keys, names
+from supervisor.compare.summary import VERDICTS, cell, checked, columns, honest, keys, names, warning
 from supervisor.compare.words import number
 
 _ACTS = {"kill": "killed", "stop": "stopped"}
-_MOST_WORDS = 3  # different words in a cell; all are in the table below
 
 
 def page(report: CompareReport) -> str:
@@ -25,9 +25,10 @@ def page(report: CompareReport) -> str:
     data = json.dumps(json.loads(encode(report)), separators=(",", ":"))
     for sign in "<>&":
         data = data.replace(sign, f"\\u{ord(sign):04x}")
+    report = honest(report)
     return Template(files(__package__).joinpath("page.html").read_text()).substitute(
-        beginning=join(_conditions(report), _taking_part(report)),
-        sections=join(*map(_measured, parts(report)), _faults(report)),
+        beginning=join(_warning(report), _finding(report), _faults(report)),
+        sections=join(*map(_measured, parts(report)), _conditions(report), _taking_part(report)),
         data=data,
     )
 
@@ -35,14 +36,47 @@ def page(report: CompareReport) -> str:
 def picture(report: CompareReport) -> str:
     """Return the main plots as one SVG file for a page elsewhere; what was not measured is left out. Raises BadReport
     as `page`."""
-    return f"{svg('comparison', main(checked(report)) or (nothing(),), alone=True)}\n"
+    return f"{svg('comparison', main(honest(checked(report))) or (nothing(),), alone=True)}\n"
+
+
+def _warning(report: CompareReport) -> Markup:
+    words = warning(report)
+    return tag("p", words, class_="warning") if words else Markup("")
+
+
+def _finding(report: CompareReport) -> Markup:
+    """Who was right and who made what up, before anything about speed."""
+    named = names(report)
+    rows = (
+        tag(
+            "tr",
+            tag("th", named[each.way], scope="row"),
+            *(tag("td", f"{count:,}", class_="n") for count in (each.tried, *each.counts.values())),
+            tag("td", _invented(each.invented)),
+        )
+        for each in findings(report)
+    )
+    head = ("way", "exits", *_verdict_words(), "what it invented")
+    said = "Containers that ended while one who should see it was killed, stopped or away; the truth is the kernel's."
+    shown = _grid(head, rows, said) if findings(report) else ""
+    return _section("finding", "Who was right", tag("p", headline(report)), shown)
+
+
+def _verdict_words() -> tuple[str, ...]:
+    """Return the verdicts in words for readers."""
+    return tuple("invented" if verdict == "wrong" else verdict for verdict in VERDICTS)
+
+
+def _invented(words: Sequence[str]) -> str:
+    more = f" and {len(words) - MOST_WORDS} more" if len(words) > MOST_WORDS else ""
+    return f"{'; '.join(words[:MOST_WORDS])}{more}" if words else "\N{EN DASH}"
 
 
 def _conditions(report: CompareReport) -> Markup:
     if not report.conditions:
-        return _soft("The report says nothing of the conditions of its run.")
+        return _section("conditions", "One run", _soft("The report says nothing of the conditions of its run."))
     said = (tag("div", tag("dt", name), tag("dd", value)) for name, value in report.conditions)
-    return join(_soft("One run of exitctl compare, under these conditions:"), tag("dl", *said))
+    return _section("conditions", "One run", _soft("Of exitctl compare, under these conditions:"), tag("dl", *said))
 
 
 def _taking_part(report: CompareReport) -> Markup:
@@ -142,8 +176,8 @@ def _verdict(verdict: str, those: Sequence[Fault]) -> Markup:
     sign = SIGNS.get(verdict, ("!", ""))[0]
     count = f"{number(len(those))} " if len(those) > 1 else ""
     reported = list(dict.fromkeys(fault.told for fault in those))
-    more = f" and {len(reported) - _MOST_WORDS} more" if len(reported) > _MOST_WORDS else ""
-    said = f"reported {', '.join(reported[:_MOST_WORDS])}{more}" if any(reported) else "reported nothing"
+    more = f" and {len(reported) - MOST_WORDS} more" if len(reported) > MOST_WORDS else ""
+    said = f"reported {', '.join(reported[:MOST_WORDS])}{more}" if any(reported) else "reported nothing"
     truths = ", ".join(dict.fromkeys(fault.truth for fault in those))
     head = tag("b", tag("span", sign, class_="sign", aria_hidden="true"), f"{count}{verdict}")
     return tag("div", head, said, class_=_known(verdict), title=f"the truth: {truths}")

@@ -12,7 +12,11 @@ from supervisor.compare.words import Unit, kilobytes, milliseconds, number, seve
 
 BANDED = ("n", "p5", "median", "p95")
 _TITLES = {"start": "Asked to start until it runs", "exit": "Init killed until the waiting client knows"}
-_LOADS = {"idle": "on an idle machine", "busy": "with every processor busy"}
+_LOADS = {
+    "idle": "on an idle machine",
+    "unloaded": "without any load of the comparison's own",
+    "busy": "with every processor busy",
+}
 _ALONG = "members of the pod, beside its pause container"
 
 
@@ -84,7 +88,8 @@ PANELS = {
 
 
 def parts(report: CompareReport) -> tuple[Part, ...]:
-    return memory(report), latency(report), storms(report), restarts(report)
+    """What was told first, then speed, then memory."""
+    return restarts(report), latency(report), storms(report), memory(report)
 
 
 def main(report: CompareReport) -> tuple[Drawing, ...]:
@@ -278,4 +283,8 @@ def _ended(named: dict[str, str], groups: dict[tuple[str, int], list[Restart]]) 
 
 
 def _banded(found: Band | None, unit: Unit) -> tuple[str, ...]:
-    return (f"{found.n:,}", unit(found.p5), unit(found.median), unit(found.p95)) if found else ("0", "", "", "")
+    """Of a few samples the median alone: a band would be made of the least and the most."""
+    if found is None:
+        return "0", "", "", ""
+    p5, p95 = (unit(found.p5), unit(found.p95)) if found.is_wide else ("", "")
+    return f"{found.n:,}", p5, unit(found.median), p95

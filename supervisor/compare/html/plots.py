@@ -20,7 +20,7 @@ from supervisor.compare.words import Unit, clean, number, short
 
 # In pixels. Two drawings fit on a page of 1,024; above the axes are title and note, below them their words.
 WIDTH, BETWEEN, LINES_HEIGHT, TOP, BELOW = 480, 36, 292, 52, 28
-LEFT, RIGHT, ROW = 214, 414, 24  # of the axes of rows, and how high a row is
+LEFT, RIGHT, ROW = 214, 384, 24  # of the axes of rows, and how high a row is
 GAP = 0.33  # between two ways, in rows
 WIDE = 30  # the largest over the smallest: more than that is not seen on a linear axis
 LEAST = 1e-9  # of any unit; what is less is nothing
@@ -89,7 +89,7 @@ def lines(
 
     def draw(on: FigureBase, height: float) -> None:
         axes = _axes(on, height, (62, TOP, WIDTH - 164, height - 42))
-        values = [value for line in found for _, b in line.points for value in (b.p5, b.median, b.p95)]
+        values = [value for line in found for _, b in line.points for value in _drawn(b)]
         low = _scale(axes, "y", values, unit, [_end(line) for line in found] if even else values)
         axes.grid(axis="y")
         chosen = sorted({x for line in found for x, _ in line.points})
@@ -101,8 +101,8 @@ def lines(
         for line in sorted(found, key=_end, reverse=True):  # the names stand in the order of the lines' ends
             _line(axes, line, low)
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), handlelength=1.2)
-        banded = any(b.n > 1 for line in found for _, b in line.points)
-        _heading(on, height, title, _note(note, log=low is not None, banded=banded))
+        counts = [b.n for line in found for _, b in line.points if b.is_wide]
+        _heading(on, height, title, _note(note, log=low is not None, counts=counts))
 
     return Drawing(title, text, LINES_HEIGHT, draw)
 
@@ -116,7 +116,8 @@ def _line(axes: Axes, line: PlotLine, low: float | None) -> None:
     x = [at for at, _ in points]
     bands = ((_held(b.p5, low), _held(b.median, low), _held(b.p95, low)) for _, b in points)
     p5, median, p95 = zip(*bands, strict=True)
-    axes.fill_between(x, p5, p95, color=line.look.colour, alpha=0.18, linewidth=0)
+    wide = [b.is_wide for _, b in points]
+    axes.fill_between(x, p5, p95, where=wide, color=line.look.colour, alpha=0.18, linewidth=0)
     shown = thinned(range(len(x)), MOST_MARKERS)
     axes.plot(x, median, **_marked(line.look), markevery=shown, label=short(clean(line.name), 20))
 
@@ -133,15 +134,18 @@ def strips(title: str, note: str, text: str, unit: Unit, found: Sequence[Row]) -
         axes.grid(axis="x")
         for (row, each), y in zip(summed, _rows(axes, rows), strict=True):
             p5, median, p95 = (_held(value, low) for value in (each.p5, each.median, each.p95))
-            axes.barh(y, p95 - p5, 0.75, p5, color=row.look.colour, alpha=0.22)
+            if each.is_wide:
+                axes.barh(y, p95 - p5, 0.75, p5, color=row.look.colour, alpha=0.22)
             dots = [_held(value, low) for value in thinned(sorted(row.values), MOST_DOTS)]
             scattered = [y + _SCATTER[at % len(_SCATTER)] / ROW for at in range(len(dots))]
             axes.plot(dots, scattered, ".", color=row.look.colour, alpha=0.75, markersize=5, mew=0, clip_on=False)
             axes.plot([median, median], [y - 0.42, y + 0.42], color=INK, linewidth=2.4, clip_on=False)
-            _beside(axes, WIDTH, y, unit(each.median), ha="right", weight="bold")
-        said = _note(note, log=low is not None, banded=any(each.n > 1 for _, each in summed))
+            _beside(axes, WIDTH - 36, y, unit(each.median), ha="right", weight="bold")
+            _beside(axes, WIDTH, y, number(each.n), ha="right")
+        said = _note(note, log=low is not None, counts=[each.n for _, each in summed if each.is_wide])
         _heading(on, height, title, said)
-        on.text(1, 1 - 35 / height, "median", size=12, ha="right")
+        on.text(1 - 36 / WIDTH, 1 - 35 / height, "median", size=12, ha="right")
+        on.text(1, 1 - 35 / height, "n", size=12, ha="right")
 
     return Drawing(title, text, TOP + _height(rows) + BELOW, draw)
 
@@ -265,8 +269,15 @@ def nothing() -> Drawing:
     return Drawing(title, "", TOP, lambda on, height: _heading(on, height, title, ""))
 
 
-def _note(words: str, *, log: bool, banded: bool) -> str:
-    return f"{words}{', logarithmic' if log else ''}{'; band: p5 to p95' if banded else ''}"
+def _note(words: str, *, log: bool, counts: Sequence[int]) -> str:
+    """`counts`: of how many samples the bands are."""
+    least, most = (min(counts), max(counts)) if counts else (0, 0)
+    of = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{words}{', logarithmic' if log else ''}{f'; band: p5 to p95, n = {of}' if counts else ''}"
+
+
+def _drawn(found: Band) -> tuple[float, ...]:
+    return (found.p5, found.median, found.p95) if found.is_wide else (found.median,)
 
 
 def _marked(look: WayLook) -> dict[str, Any]:

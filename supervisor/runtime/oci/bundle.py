@@ -4,6 +4,7 @@ ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names
 ROOT/c/ID/rootfs/               the overlay with its layer, unless the container runs on a bundle
 ROOT/c/ID/etc/                  hosts, hostname and resolv.conf, made anew for each run
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
+ROOT/c/ID/files/, secrets/      what its mounts of files have in them, see `contents.py`
 ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
 """
 
@@ -19,14 +20,16 @@ from typing import Any, cast
 from shim.frozen import frozen
 from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
-from supervisor.model import pods
+from supervisor.model import networks, pods
 from supervisor.model.errors import BadRequest, CannotConfine, ShimFailed
 from supervisor.model.values import Container, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
 from supervisor.runtime.oci import (
     cgroups,
     command,
+    contents,
     delegation,
+    liveresources,
     machine,
     namefiles,
     namespaces,
@@ -100,10 +103,13 @@ def own_logs(container: str, root: str) -> list[str]:
     return [f"{directory}/{name}" for name in names if name.startswith(tuple(LOG_NAMES.values()))]
 
 
-def prepare(container: Container, root: str, state: str, limits: Limits) -> Bundle:
-    """Mount and write what is missing. Repeatable. Raises BadRequest for what the caller must change,
-    CannotConfine where no container can have a cgroup, CommandNotFound and CommandNotExecutable for the command of an
-    init program, ShimFailed when the machine does not permit something else."""
+def prepare(
+    container: Container, root: str, state: str, limits: Limits, fill: volumes.Fill = lambda source, into: None
+) -> Bundle:
+    """Mount and write what is missing. Repeatable. `fill` gives a new volume what the image has there. Raises
+    BadRequest for what the caller must change, CannotConfine where no container can have a cgroup, CommandNotFound and
+    CommandNotExecutable for the command of an init program, ShimFailed when the machine does not permit something
+    else."""
     directory = directory_of(root, container.id)
     try:
         if refusal := delegation.unusable():
@@ -116,18 +122,19 @@ def prepare(container: Container, root: str, state: str, limits: Limits) -> Bund
         if _has_files(container.spec):
             _write_files(container, f"{directory}/{ETC}")
         _make_empty_dirs(container, root)
-        _make_volumes(container, root, merged)
-        joins = links(container, state)
+        contents.make(directory, container.spec.mounts)
+        _make_volumes(container, root, merged, fill)
+        joins = _joins(container, state)
         document = _read(directory)
         # The numbers of devices may be others by now.
         if document is None or container.spec.devices:
-            document = _document(container, merged, root, joins)
+            document = _with_changes(_document(container, merged, root, joins), container)
             _write(directory, document)
         else:
-            if joins or container.spec.mounts:
+            if joins or container.spec.mounts or container.changed:
                 spec.join(document, joins)
                 spec.restrict(document, f"{volumes_of(container, root)}/")
-                _write(directory, document)
+                _write(directory, _with_changes(document, container))
             spec.readable(document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
@@ -206,6 +213,7 @@ def remove(container_id: str, root: str, let_go: Callable[[int], None] = os.clos
         try:
             rootfs.release(f"{directory}/rootfs")
             rootfs.release_shm(f"{directory}/{SHM}")
+            contents.release(directory)
             # Only after the mounts are gone: what is removed recursively must be exitd's own.
             if rootfs.mounts_under(directory):
                 raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
@@ -307,6 +315,24 @@ def links(container: Container, state: str) -> dict[str, str]:
     return namespaces.links(path, namespaces.joined(container.spec))
 
 
+def _joins(container: Container, state: str) -> dict[str, str]:
+    """Return the paths of all namespaces that are there before the run: those of its pod, and the network's that exitd
+    makes."""
+    if not networks.has_own(container.spec.network, container.spec.sandbox):
+        return links(container, state)
+    return {"network": namespaces.network_of(state, container.id, container.run)}
+
+
+def name_in_network(container: Container, root: str) -> None:
+    """Write its files of names anew, now that its addresses are known. Raises ShimFailed."""
+    directory = f"{directory_of(root, container.id)}/{ETC}"
+    try:
+        if _has_files(container.spec):
+            _write_files(container, directory)
+    except OSError as error:
+        raise ShimFailed(f"{directory}: {error.strerror or error}") from error
+
+
 def _host(container: Container) -> spec.Host:
     return spec.Host(
         cgroup_v2=cgroups.mode() is cgroups.Mode.V2,
@@ -329,20 +355,25 @@ def _make_empty_dirs(container: Container, root: str) -> None:
         if mount.empty_dir:
             path = _empty_dir(container, root, mount)
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            # Whatever the umask is: members run as different users. setgid: what is made there gets the group, too.
+            mode = 0o777 if mount.group is None else 0o2777
             with suppress(FileExistsError):
                 os.mkdir(path)
                 if mount.group is not None:
                     os.chown(path, -1, mount.group)
-                # Whatever the umask is: members run as different users. setgid: what is made there gets the group, too.
-                os.chmod(path, 0o777 if mount.group is None else 0o2777)
+                os.chmod(path, mode)
+            if mount.tmpfs:
+                size = f",size={mount.size_bytes}" if mount.size_bytes else ""
+                group = f",gid={mount.group}" if mount.group is not None else ""
+                rootfs.prepare_tmpfs(path, f"mode={mode:o}{group}{size}")
 
 
-def _make_volumes(container: Container, root: str, merged: str) -> None:
+def _make_volumes(container: Container, root: str, merged: str, fill: volumes.Fill) -> None:
     for mount in container.spec.mounts:
         if mount.volume:
-            volumes.make(root, mount.volume)
-            if merged and volumes.is_unused(root, mount.volume):
-                volumes.adopt(root, mount.volume, merged, mount.destination)
+            volumes.make(root, mount.volume, anonymous=mount.anonymous)
+            if merged and not mount.no_copy:
+                volumes.use_first(root, mount.volume, merged, mount.destination, fill)
 
 
 def _empty_dir(container: Container, root: str, mount: Mount) -> str:
@@ -354,16 +385,19 @@ def volumes_of(container: Container, root: str) -> str:
     return f"{directory_of(root, pod_of(container) or container.id)}/volumes"
 
 
-def _with_source(container: Container, root: str, mount: Mount) -> Mount:
+def _with_source(container: Container, root: str, index: int, mount: Mount) -> Mount:
+    if mount.files:
+        return replace(mount, source=contents.source_of(directory_of(root, container.id), index, mount))
     if mount.volume:
         return replace(mount, source=volumes.path_of(root, mount.volume))
-    return replace(mount, source=_empty_dir(container, root, mount)) if mount.empty_dir else mount
+    # An empty directory in memory is mounted where all members of its pod find it: for each of them it is a directory.
+    return replace(mount, source=_empty_dir(container, root, mount), tmpfs=False) if mount.empty_dir else mount
 
 
 def _with_sources(container: Container, root: str) -> Spec:
     """Return the spec with the directories of empty_dir mounts and volumes, read-only if the container shares its root
     with others."""
-    mounts = tuple(_with_source(container, root, mount) for mount in container.spec.mounts)
+    mounts = tuple(_with_source(container, root, index, mount) for index, mount in enumerate(container.spec.mounts))
     shared = not container.spec.bundle and rootfs.is_shared(container.spec)
     mounts = (*mounts, *_init(container, root))  # in a directory that is mounted at its place, too
     return replace(container.spec, mounts=mounts, read_only=container.spec.read_only or shared)
@@ -377,7 +411,24 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
         container.spec.task is not None,  # of a pod with the host's ipc namespace
         tuple(pods.seen_by_runtime(container).items()),
         _files(container, root),
+        networks.has_own(container.spec.network, container.spec.sandbox),
     )
+
+
+def _with_changes(document: spec.Document, container: Container) -> spec.Document:
+    """Return the document with the limits that updates have set: they count more than a bundle's."""
+    leaves = [leaf for name in container.changed for leaf in liveresources.LEAVES.get(name, ())]
+    return spec.limit(document, container.spec, leaves, _host(container)) if leaves else document
+
+
+def resources_of(container: Container, root: str) -> dict[str, object]:
+    """Return linux.resources of its config.json; empty if that has none, or cannot be read."""
+    try:
+        linux = configuration(container, root).get("linux")
+    except (BadRequest, ShimFailed):
+        return {}
+    found = linux.get("resources") if isinstance(linux, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _init(container: Container, root: str) -> tuple[Mount, ...]:
@@ -404,7 +455,9 @@ def _write_files(container: Container, directory: str) -> None:
     machines = {name: _machines(path) for name, path in namefiles.PLACES.items()}
     hostname = wanted.hostname or container.id[:12]
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    made = namefiles.texts(wanted.resolver, hostname, machines, of_host=wanted.network == "host")
+    made = namefiles.texts(
+        wanted.resolver, hostname, machines, of_host=wanted.network == "host", attached=container.networks
+    )
     for name, text in made.items():
         with open(f"{directory}/{name}.new", "wb") as file:
             os.fchmod(file.fileno(), 0o644)

@@ -34,6 +34,7 @@ MIN_QUOTA_US = 1_000  # the kernel's minimum
 RETRY_SECONDS = 0.01
 LAYOUT_SECONDS = 0.5
 PATHS_KEPT = 1 << 14  # that have been taken apart: each new container is compared with all others
+READ_BYTES = 4096
 AT_ONCE = 256  # pidfds held at a time: one round kills all processes, and waits for so many of them
 
 
@@ -87,8 +88,8 @@ def paths(cgroups_path: str, root: str = ROOT) -> dict[str, str]:
     inner = inside(cgroups_path)
     layout, names = _layout(root)
     if layout is Mode.V2:
-        return {"unified": os.path.join(root, inner)}
-    return {name: os.path.join(root, name, inner) for name in names}
+        return {"unified": f"{root}/{inner}"}
+    return {name: f"{root}/{name}/{inner}" for name in names}
 
 
 def directories(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
@@ -103,12 +104,12 @@ def is_scope(cgroups_path: str) -> bool:
     return not cgroups_path.startswith("/") and cgroups_path.count(":") == 2
 
 
-@lru_cache(maxsize=PATHS_KEPT)
 def place(cgroups_path: str) -> str:
     """Return the path as `inside` does, with a slash at its end: those of all cgroups in it begin so."""
     return f"{inside(cgroups_path)}/"
 
 
+@lru_cache(maxsize=PATHS_KEPT)
 def inside(cgroups_path: str) -> str:
     """Return the path below the top of every hierarchy, without slashes at its ends. Raises ValueError as `paths`."""
     if is_scope(cgroups_path):
@@ -148,16 +149,17 @@ def oom_counter_path(cgroups_path: str, root: str = ROOT) -> str | None:
 def parse_oom_kills(text: str) -> int:
     """Return `oom_kill N` of memory.oom_control (v1, since Linux 4.13) or memory.events (v2); 0 if there is no such
     line."""
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill" and value.strip().isdigit():
-            return int(value)
-    return 0
+    value = f"\n{text}".partition("\noom_kill ")[2].partition("\n")[0].strip()
+    return int(value) if value.isdigit() else 0
 
 
 def oom_kills(cgroups_path: str, root: str = ROOT) -> int | None:
     """Return the present count; None if the cgroup is gone."""
-    path = oom_counter_path(cgroups_path, root)
+    return oom_kills_in(oom_counter_path(cgroups_path, root))
+
+
+def oom_kills_in(path: str | None) -> int | None:
+    """As `oom_kills`, of the file that `oom_counter_path` has found."""
     text = _read(path) if path else None
     return None if text is None else parse_oom_kills(text)
 
@@ -220,6 +222,24 @@ def limit_cpu(cgroups_path: str, milli: int, root: str = ROOT) -> None:
     _limit(f"{root}/{top}/{inside(cgroups_path)}/cpu.cfs_quota_us", quota, "cpu", root)
 
 
+NO_LIMITS = {  # file and text that means none, by controller, of v1 and of v2
+    "cpu": (("cpu.cfs_quota_us", "-1"), ("cpu.max", f"max {CPU_PERIOD_US}")),
+    "pids": (("pids.max", "max"), ("pids.max", "max")),
+    "memory": (("memory.limit_in_bytes", "-1"), ("memory.max", "max")),
+}
+
+
+def lift(cgroups_path: str, controller: str, root: str = ROOT) -> None:
+    """Take away the limit of the cgroup's own: of CPU time for `cpu`, of processes for `pids`, of memory for `memory`.
+    Does nothing where there is no such cgroup. Raises OSError."""
+    tops, is_v2 = paths(cgroups_path, root), mode(root) is Mode.V2
+    names = ("unified",) if is_v2 else tuple(names for names in tops if controller in names.split(","))
+    file, text = NO_LIMITS[controller][is_v2]
+    for path in (tops[name] for name in names if os.path.isdir(tops[name])):
+        with open(f"{path}/{file}", "w", encoding="ascii") as written:
+            written.write(text)
+
+
 def _limit(file: str, limit: int | str, controller: str, root: str) -> None:
     try:
         os.makedirs(os.path.dirname(file), exist_ok=True)
@@ -228,7 +248,7 @@ def _limit(file: str, limit: int | str, controller: str, root: str) -> None:
         with open(file, "w", encoding="ascii") as written:
             written.write(str(limit))
     except OSError as error:
-        raise ShimFailed(f"{file}: {error.strerror}; no {controller} limit, nothing was started") from error
+        raise ShimFailed(f"{file}: {error.strerror}; the {controller} limit is not set") from error
 
 
 def _hand_down(controller: str, directory: str, root: str) -> None:
@@ -468,23 +488,33 @@ def _hierarchies(root: str) -> list[str]:
 def _memory_file(cgroups_path: str, v1_v2: tuple[str, str], root: str) -> str | None:
     inner = inside(cgroups_path)
     if mode(root) is Mode.V2:
-        return os.path.join(root, inner, v1_v2[1])
-    top = os.path.join(root, "memory")
-    mounted = os.path.exists(f"{top}/cgroup.procs") and not os.path.islink(top)
-    return os.path.join(top, inner, v1_v2[0]) if mounted else None
+        return f"{root}/{inner}/{v1_v2[1]}"
+    return f"{root}/memory/{inner}/{v1_v2[0]}" if "memory" in hierarchies(root) else None
 
 
 def _read(path: str) -> str | None:
     """Return None if the cgroup is gone: ENOENT, or ENODEV if the file was open or opened at the moment of removal."""
     try:
-        with open(path, encoding="ascii") as file:
-            return file.read()
+        return _text_of(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         if error.errno == errno.ENODEV:
             return None
         raise
+
+
+def _text_of(path: str) -> str:
+    """Return a file of the kernel's. Without the layers of open(): they take as long as the kernel, and exitd reads
+    some for each container in each round. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(fd, READ_BYTES)
+        while more := os.read(fd, READ_BYTES):
+            text += more
+        return text.decode("ascii")
+    finally:
+        os.close(fd)
 
 
 def _write(path: str, text: str) -> None:

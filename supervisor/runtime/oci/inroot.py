@@ -11,18 +11,22 @@ from supervisor.system import regular
 MOST_LINKS = 40  # the kernel's own limit, path_resolution(7)
 
 MaySearch = Callable[[os.stat_result], bool]
+Cross = Callable[
+    [int], int
+]  # takes a descriptor of what was found, and returns one of what is mounted there, or itself
 
 
-def open_in_root(root: str, path: str, *, may_search: MaySearch | None = None) -> int:
+def open_in_root(root: str, path: str, *, may_search: MaySearch | None = None, cross: Cross | None = None) -> int:
     """Return an O_PATH descriptor of `path` below `root`; absolute links start at `root` and `..` stops there.
 
-    The same as openat2(2) with RESOLVE_IN_ROOT, done step by step from descriptor to descriptor, so that a process
-    which changes links meanwhile cannot lead it out. `may_search` is asked about every directory passed. The caller
-    closes the descriptor. Raises OSError: ENOENT, ENOTDIR, ELOOP, EACCES as the kernel would.
+    The same as openat2(2) with RESOLVE_IN_ROOT and RESOLVE_NO_MAGICLINKS, done step by step from descriptor to
+    descriptor, so that a process which changes links meanwhile cannot lead it out. `may_search` is asked about every
+    directory passed, `cross` about each file and directory found. The caller closes the descriptor. Raises OSError:
+    ENOENT, ENOTDIR, ELOOP, EACCES as the kernel would.
     """
     trail = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
     try:
-        _walk(trail, path, may_search)
+        _walk(trail, path, may_search, cross)
         return trail.pop()
     finally:
         _shorten(trail, 0)
@@ -49,7 +53,7 @@ def _is_on_fuse(root: str) -> bool:
         os.close(root_fd)
 
 
-def _walk(trail: list[int], path: str, may_search: MaySearch | None) -> None:
+def _walk(trail: list[int], path: str, may_search: MaySearch | None, cross: Cross | None) -> None:
     """Follow `path` from the end of `trail`, which holds a descriptor of every directory back to the root."""
     todo = path.split("/")[::-1]
     links = 0
@@ -71,6 +75,8 @@ def _walk(trail: list[int], path: str, may_search: MaySearch | None) -> None:
             target = os.readlink("", dir_fd=trail[-1])
             _shorten(trail, 1 if target.startswith("/") else len(trail) - 1)
             todo.extend(target.split("/")[::-1])
+        elif cross is not None:
+            trail[-1] = cross(trail[-1])
 
 
 def _shorten(trail: list[int], length: int) -> None:

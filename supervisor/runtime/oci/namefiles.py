@@ -3,8 +3,10 @@
 hosts(5), hostname(5), resolv.conf(5). With the machine's network they are the machine's, and what was asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from supervisor.model.networks import Attached, addresses
 from supervisor.model.resolver import Resolver
 
 PLACES = {"hosts": "/etc/hosts", "hostname": "/etc/hostname", "resolv.conf": "/etc/resolv.conf"}
@@ -17,18 +19,41 @@ ff02::2\tip6-allrouters
 """
 
 
-def texts(resolver: Resolver, hostname: str, machines: Mapping[str, str], *, of_host: bool) -> dict[str, str]:
+def texts(
+    resolver: Resolver,
+    hostname: str,
+    machines: Mapping[str, str],
+    *,
+    of_host: bool,
+    attached: Sequence[Attached] = (),
+) -> dict[str, str]:
     """Return the texts for PLACES. `machines`: the machine's own, by the same names; `of_host`: the container has the
-    machine's network."""
+    machine's network; `attached`: what other networks have given it."""
+    resolver = _with_networks(resolver, attached)
     return {
-        "hosts": _hosts(resolver, hostname, machines["hosts"], of_host=of_host),
+        "hosts": _hosts(resolver, hostname, machines["hosts"], of_host=of_host, own=addresses(attached)),
         "hostname": f"{hostname}\n",
         "resolv.conf": _resolv_conf(resolver, machines["resolv.conf"], of_host=of_host),
     }
 
 
-def _hosts(resolver: Resolver, hostname: str, machines: str, *, of_host: bool) -> str:
-    begun = _whole(machines) if of_host else f"{LOCALHOST}127.0.0.1\t{hostname}\n"
+def _with_networks(resolver: Resolver, attached: Sequence[Attached]) -> Resolver:
+    """What a network says of its DNS counts where the caller asks for nothing of that kind."""
+    servers, searches, options = (
+        tuple(dict.fromkeys(word for each in attached for word in getattr(each, kind)))
+        for kind in ("servers", "searches", "options")
+    )
+    return replace(
+        resolver,
+        servers=resolver.servers or servers,
+        searches=resolver.searches or searches,
+        options=resolver.options or options,
+    )
+
+
+def _hosts(resolver: Resolver, hostname: str, machines: str, *, of_host: bool, own: Sequence[str]) -> str:
+    own_lines = "".join(f"{address}\t{hostname}\n" for address in own or ("127.0.0.1",))
+    begun = _whole(machines) if of_host else f"{LOCALHOST}{own_lines}"
     return begun + "".join(f"{address}\t{name}\n" for name, address in resolver.hosts)
 
 

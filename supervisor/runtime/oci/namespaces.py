@@ -74,3 +74,8 @@ def open_all(process: Process, pidfd: int, kinds: tuple[str, ...]) -> list[int]:
             os.close(fd)
         raise WrongState("the pod's pause container has ended; start the pod again") from error
     return found
+
+
+def network_of(state: str, container_id: str, run: int) -> str:
+    """Return where the network namespace of a run is bound that exitd makes before the run."""
+    return f"{state}/netns/{container_id}-{run}"

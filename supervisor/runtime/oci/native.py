@@ -5,6 +5,7 @@ The shim runs create and delete. This module runs start, kill and pause, and rem
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -20,7 +21,18 @@ from supervisor.model.values import ROW_DAMAGED, UNCONFINED, Container, Phase, P
 from supervisor.monitor import epoll, procfs, rundir
 from supervisor.monitor.ownership import Owner
 from supervisor.monitor.witness import Beginning, Watch
-from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits, rest, runplan, runtime, slices
+from supervisor.runtime.oci import (
+    bundle,
+    cgroups,
+    command,
+    liveresources,
+    namespaces,
+    podlimits,
+    rest,
+    runplan,
+    runtime,
+    slices,
+)
 from supervisor.runtime.oci.runplan import SHIM_SECONDS, Place
 from supervisor.runtime.oci.unfiltered import Unfiltered
 from supervisor.runtime.oci.unmounted import Unmounted
@@ -30,8 +42,10 @@ from supervisor.system import room
 
 SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
+CRUN = "crun"
 BUSY_CGROUP_SECONDS = 60  # after its end, a container does not count as clean while its cgroup is busy for so long
 START_GRACE_MS = 1000  # for a start whose exitd is killed: init dies with one that is killed in its last step
+FILL_SECONDS = 100.0  # for the bundle of a container with volumes, which may get all of a directory of the image
 LOST_SECONDS = 5.0  # how long an init whose state directory was lost may take to end
 
 log = structlog.get_logger(__name__)
@@ -71,14 +85,23 @@ class NativeContainers:
         place = self._place
         what = f"making the bundle of {container.spec.name or container.id}"
         limits = place.limits()
-        work = place.making.run(what, lambda: bundle.prepare(container, place.root, place.state, limits))
+        fills = any(mount.volume for mount in container.spec.mounts)
+        work = place.making.run(
+            what,
+            lambda: bundle.prepare(container, place.root, place.state, limits, place.fill),
+            seconds=FILL_SECONDS if fills else None,
+        )
         self._preparing[container.id] = asyncio.get_running_loop().create_task(work)
 
     async def prepared(self, container: Container) -> bundle.Bundle:
         """Prepare the bundle in a thread: mounts, files and user names may wait for a slow disk."""
         if container.id not in self._preparing:
             self.begin_preparing(container)
-        return await self._preparing.pop(container.id)
+        made = await self._preparing.pop(container.id)
+        if container.networks:  # it may have been prepared before its addresses were known
+            what, root = f"the names of {container.spec.name or container.id}", self._place.root
+            await self._place.making.run(what, lambda: bundle.name_in_network(container, root))
+        return made
 
     async def create_container(self, container: Container) -> CreatedRun:
         own = await self.prepared(container)
@@ -141,7 +164,7 @@ class NativeContainers:
         others."""
         for path in (cgroup, bundle.cgroup_around(container) if container.spec.pod else ""):
             if path and bundle.is_ours(path):
-                self._owner.mark(cgroups.existing(path))
+                self._owner.mark((*cgroups.paths(path).values(),))
 
     def _name_shim_cgroup(self, container: Container) -> None:
         """Note the cgroup for every later shim of this container: the first, those of execs, and replacements."""
@@ -237,9 +260,33 @@ class NativeContainers:
     async def update_container(self, container: Container, resources: str) -> None:
         """Change its limits. `resources`: JSON of runtime-spec's linux.resources."""
         path = f"{rundir.path_of(self._place.state, container.id, container.run)}/{RESOURCES}"
+        rt, lifted = await self._runtime(container), tuple[str, ...]()
+        if os.path.basename(rt.path).startswith(CRUN):
+            resources, lifted = liveresources.split(resources)
         await asyncio.to_thread(_write, path, resources)
-        rt = await self._runtime(container)
         await self._simple(container, rt.update(runplan.runtime_id(container), path), "update")
+        for controller in lifted:
+            await asyncio.to_thread(_lift, self._cgroup(container), controller)
+
+    async def resources_for(self, container: Container, limits: Collection[str]) -> str:
+        """Return these limits of the container's spec for `update_container`, whichever family it is of. What the spec
+        leaves open and no update has set is as its bundle has it. Raises BadRequest for what cannot be set on this
+        machine, ShimFailed."""
+        try:
+            return await asyncio.to_thread(self._resources_for, container, limits)
+        except OSError as error:
+            raise ShimFailed(f"the machine's cgroups cannot be looked at: {error.strerror}") from error
+
+    def _resources_for(self, container: Container, limits: Collection[str]) -> str:
+        found = liveresources.look(self._cgroup(container))
+        liveresources.refuse_impossible(container.spec, limits, found)
+        own = [name for name in limits if name in container.changed or not container.spec.bundle]
+        document = liveresources.resources(container.spec, own, found)
+        if others := [name for name in limits if name not in own]:
+            of_bundle = bundle.resources_of(container, self._place.root)
+            for section, values in liveresources.resources(container.spec, others, found, of_bundle).items():
+                document[section] = {**document.get(section, {}), **values}
+        return json.dumps(document)
 
     async def _simple(self, container: Container, argv: list[str], verb: str) -> None:
         result = await runtime.run(argv, timeout_seconds=self._place.runtime_seconds)
@@ -497,11 +544,15 @@ class NativeContainers:
         that may still be adopted or removed. Adopted containers have the cgroup that their bundle names."""
         found = await asyncio.to_thread(bundle.all_cgroups)
         self._anothers.intersection_update(found)
+        used: frozenset[str] | None = None
         for path in found:
-            id = bundle.id_of(path)
-            if path in self._anothers or id in known:
+            if path.rpartition("/")[2] in known or path in self._anothers:  # most of them: /exitd/ID
                 continue
-            if self._is_used(path, known) or _is_there(f"{self._place.state}/c/{id}"):
+            id = bundle.id_of(path)
+            if id in known:
+                continue
+            used = self._used(known) if used is None else used
+            if cgroups.inside(path) in used or _is_there(f"{self._place.state}/c/{id}"):
                 continue
             directories = cgroups.existing(path)
             if any(self._owner.is_anothers(each) for each in directories):
@@ -513,10 +564,10 @@ class NativeContainers:
                 except (ExitdError, OSError) as error:
                     log.warning("cgroup not removed", cgroup=path, why=str(error))
 
-    def _is_used(self, path: str, known: Collection[str]) -> bool:
-        wanted = cgroups.inside(path)
+    def _used(self, known: Collection[str]) -> frozenset[str]:
+        """Return the cgroups of the containers with these ids, as paths below the top."""
         named = (path for id, path in self._watching.cgroups.items() if id in known)
-        return any(cgroups.inside_or_nowhere(each) == wanted for each in named)
+        return frozenset(map(cgroups.inside_or_nowhere, named))
 
     async def acknowledge_strangers(self, needed: Callable[[], frozenset[RunKey]]) -> int:
         """Called by the reconcile loop: acknowledge to the keeper the runs that are no longer needed."""
@@ -591,6 +642,13 @@ def _write(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise ShimFailed(f"{path}: {errnos.said(error)}") from error
+
+
+def _lift(cgroup: str, controller: str) -> None:
+    try:
+        cgroups.lift(cgroup, controller)
+    except OSError as error:
+        raise RuntimeFailed(f"cgroup {cgroup}: its limit of {controller} stays: {errnos.said(error)}") from error
 
 
 def _is_there(path: str) -> bool:

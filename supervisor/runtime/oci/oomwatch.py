@@ -34,6 +34,7 @@ log = structlog.get_logger(__name__)
 class _Run:
     key: RunKey
     cgroup: str
+    counter: str | None = None  # the file that counts, once it is known
     event_fd: int = -1  # v1
     watch: inotify.InotifyWatch | None = None  # v2
     noted: int = 0  # kills counted elsewhere: no cgroup of this host counts those inside a virtual machine
@@ -85,7 +86,7 @@ class OomWatch:
         self._look(run)
 
     def _watch_v2(self, run: _Run) -> None:
-        path = cgroups.oom_counter_path(run.cgroup, self._root)
+        path = self._counter_of(run)
         if path is not None:
             with contextlib.suppress(FileNotFoundError):  # it has ended already
                 run.watch = self._changes.watch(path, inotify.IN_MODIFY, lambda _: self._wake(run))
@@ -155,13 +156,18 @@ class OomWatch:
 
     def _look(self, run: _Run) -> None:
         try:
-            kills = max(cgroups.oom_kills(run.cgroup, self._root) or 0, run.noted)
+            kills = max(cgroups.oom_kills_in(self._counter_of(run)) or 0, run.noted)
         except OSError as error:  # out of descriptors: the next look counts
             log.debug("memory kills cannot be counted now", container=run.key.container, why=str(error))
             return
         if kills > run.seen and self._runs.get(run.key) is run:
             run.seen, run.seen_at = kills, asyncio.get_running_loop().time()
             self._later(run, PATIENCE_SECONDS)
+
+    def _counter_of(self, run: _Run) -> str | None:
+        if run.counter is None:
+            run.counter = cgroups.oom_counter_path(run.cgroup, self._root)
+        return run.counter
 
     def _later(self, run: _Run, seconds: float) -> None:
         if run.timer is None and self._runs.get(run.key) is run:

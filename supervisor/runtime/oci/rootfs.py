@@ -91,6 +91,17 @@ def layer_of(directory: str) -> str:
     return f"{directory}/layer/upper"
 
 
+def merged_of(directory: str) -> str:
+    """Return where its overlay is mounted."""
+    return f"{directory}/merged"
+
+
+def upper_of(directory: str) -> str:
+    """Return the upper directory of its overlay, on disk or in memory. Its overlay is mounted."""
+    scratch = scratch_of(directory)
+    return f"{scratch}/upper" if os.path.ismount(scratch) else layer_of(directory)
+
+
 def scratch_of(directory: str) -> str:
     """Return where its tmpfs is mounted, if it has one."""
     return f"{directory}/scratch"
@@ -110,6 +121,12 @@ def scratch_options(limits: Limits, size_bytes: int = 0) -> str:
     """Return mount options for tmpfs(5). Written pages also count towards the container's memory limit. `size_bytes` 0:
     as the configuration has it."""
     return f"mode=0700,size={size_bytes or limits.scratch_mib << 20},nr_inodes={limits.scratch_files}"
+
+
+def prepare_tmpfs(directory: str, options: str) -> None:
+    """Mount a tmpfs on an existing directory, with the options of tmpfs(5). Repeatable."""
+    if not os.path.ismount(directory):
+        _mount("exitd-memory", directory, "tmpfs", (MS_NOSUID | MS_NODEV, options))
 
 
 def prepare_shm(directory: str) -> None:

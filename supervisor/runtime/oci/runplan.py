@@ -12,7 +12,7 @@ from supervisor.config.settings import Limits
 from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.model.values import Container, ForeignStreams, LogDriver
 from supervisor.monitor import kmsg, rundir
-from supervisor.runtime.oci import bundle, cgroups, command, runtime
+from supervisor.runtime.oci import bundle, cgroups, command, runtime, volumes
 from supervisor.system.aside import Aside
 
 SHIM_SECONDS = 5.0  # for the shim's own work, in addition to its runtime's
@@ -45,6 +45,8 @@ class Place:
     looking: Aside = field(default_factory=Aside)  # for what is read in running containers
     programs: Aside = field(default_factory=_programs)  # for looks at runtimes, and at what an init executes
     clearing: Aside = field(default_factory=_clearing)  # for what is removed after a run
+
+    fill: volumes.Fill = lambda source_fd, into_fd: None  # a new volume, of what the image has there
 
     @property
     def runtime_seconds(self) -> float:

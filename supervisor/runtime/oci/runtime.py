@@ -169,8 +169,28 @@ def _message(line: str) -> tuple[str, bool]:
     return message, found["level"] in ("error", "fatal")
 
 
+@frozen
+class CommandInput:
+    """What a command gets beside its words. `stdin_fd` below 0: an empty input. `environment` is added to exitd's own.
+    `kept_fds` stay open in it. `alone`: what it leaves in its process group is killed when it has ended."""
+
+    stdin_fd: int = -1
+    environment: tuple[tuple[str, str], ...] = ()
+    kept_fds: tuple[int, ...] = ()
+    alone: bool = False
+    most_bytes: int = MOST_OUTPUT_BYTES
+
+
+NO_INPUT = CommandInput()
+
+
 async def run(
-    argv: Sequence[str], *, timeout_seconds: float, cwd: str | None = None, grace_ms: int = 0
+    argv: Sequence[str],
+    *,
+    timeout_seconds: float,
+    cwd: str | None = None,
+    grace_ms: int = 0,
+    given: CommandInput = NO_INPUT,
 ) -> CommandResult:
     """Run a command to its end. If exitd dies meanwhile, the command is killed, `grace_ms` later.
 
@@ -182,7 +202,7 @@ async def run(
     """
     await room.wait_for(room.FOR_COMMAND, f"a command of {argv[0]}")
     try:
-        command = _Command(argv, cwd, grace_ms)
+        command = _Command(argv, cwd, grace_ms, given)
     except OSError as error:
         if room.is_used_up(error):  # pids.max, say, which nobody can look at beforehand
             raise room.busy(f"a command of {argv[0]}", error.strerror) from error
@@ -200,16 +220,19 @@ async def run(
 class _Command:
     """A running command. Belongs to the event loop's thread: PDEATHSIG fires when the spawning thread ends."""
 
-    def __init__(self, argv: Sequence[str], cwd: str | None, grace_ms: int) -> None:
+    def __init__(self, argv: Sequence[str], cwd: str | None, grace_ms: int, given: CommandInput) -> None:
+        self._given = given
+        own = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
         grace = ("--grace", str(grace_ms)) if grace_ms else ()
         self._process = subprocess.Popen(
             [programs.find("exitd-launch"), str(os.getpid()), *grace, *argv],
             cwd=cwd,
-            env={name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON},
-            stdin=subprocess.DEVNULL,
+            env={**own, **dict(given.environment)},
+            stdin=given.stdin_fd if given.stdin_fd >= 0 else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=given.kept_fds,
         )
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -231,6 +254,8 @@ class _Command:
                 self._kill()
                 async with asyncio.timeout(DEATH_SECONDS):
                     await self.ended.wait()
+            elif self._given.alone:
+                self._kill()
         except TimeoutError:
             pass
         finally:
@@ -265,12 +290,12 @@ class _Command:
             pipe.close()
 
     def _read(self, output_fd: int) -> None:
-        """Read what is there, and keep the first MOST_OUTPUT_BYTES of it."""
+        """Read what is there, and keep its beginning."""
         kept = self._outputs[output_fd]
         try:
-            chunk = os.read(output_fd, MOST_OUTPUT_BYTES)
+            chunk = os.read(output_fd, self._given.most_bytes)
         except BlockingIOError:
             return
         if not chunk:
             self._loop.remove_reader(output_fd)
-        kept += chunk[: MOST_OUTPUT_BYTES - len(kept)]
+        kept += chunk[: self._given.most_bytes - len(kept)]

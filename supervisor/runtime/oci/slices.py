@@ -5,6 +5,8 @@ makes the slice by itself for the first scope in it; with limits it is made befo
 and systemd.resource-control(5).
 """
 
+from collections.abc import Collection
+
 from shim.patterns import LatePattern
 from supervisor.model.errors import ShimFailed
 from supervisor.model.values import Pod
@@ -15,6 +17,8 @@ NAME = LatePattern(r"exitd-([0-9a-f]+)\.slice")
 SYSTEMD = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
 ANSWER_SECONDS = 20.0
 END_SECONDS = 60.0  # for processes that were left in it: systemd asks them to end, and kills them a while later
+INFINITY = 2**64 - 1  # of memory, tasks and CPU time alike
+OF_LIMITS = {"memory_bytes": "MemoryMax", "pids_limit": "TasksMax", "cpu_limit_milli": "CPUQuotaPerSecUSec"}
 US_PER_MILLI = 1000  # of CPU time, in each second
 
 
@@ -31,12 +35,21 @@ def pod_in(name: str) -> str:
 
 def properties(pod: Pod) -> dict[str, int]:
     """Return the pod's limits by their names in systemd: bytes, processes and threads, microseconds in a second."""
-    asked = {
+    return {name: value for name, value in _all(pod).items() if value}
+
+
+def explicit(pod: Pod, names: Collection[str]) -> dict[str, int]:
+    """Return these of the pod's limits in the same way; a cleared one is systemd's infinity."""
+    wanted = {OF_LIMITS[name] for name in names if name in OF_LIMITS}
+    return {name: value or INFINITY for name, value in _all(pod).items() if name in wanted}
+
+
+def _all(pod: Pod) -> dict[str, int]:
+    return {
         "MemoryMax": pod.memory_bytes,
         "TasksMax": pod.pids_limit,
         "CPUQuotaPerSecUSec": pod.cpu_limit_milli * US_PER_MILLI,
     }
-    return {name: value for name, value in asked.items() if value}
 
 
 async def limit(pod_id: str, wanted: dict[str, int]) -> None:
@@ -50,7 +63,7 @@ async def limit(pod_id: str, wanted: dict[str, int]) -> None:
     altered = await _call("SetUnitProperties", "sba(sv)", name, "true", *words)
     if altered.returncode:
         said = "; ".join(filter(None, (runtime.last_error(each.stderr) for each in (made, altered))))
-        raise ShimFailed(f"systemd gives {name} no limits ({said}), nothing was started")
+        raise ShimFailed(f"systemd gives {name} no such limits ({said})")
 
 
 async def end(pod_id: str) -> str:
@@ -68,4 +81,4 @@ async def _call(method: str, *words: str) -> runtime.CommandResult:
         argv = ("busctl", "--quiet", "call", *SYSTEMD, method, *words)
         return await runtime.run(argv, timeout_seconds=ANSWER_SECONDS)
     except OSError as error:
-        raise ShimFailed(f"busctl: {error.strerror}; the pod's limits are not set, nothing was started") from error
+        raise ShimFailed(f"busctl: {error.strerror}; the pod's limits are not set") from error

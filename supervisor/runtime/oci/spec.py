@@ -70,6 +70,12 @@ class Shared:
     bound_shm: bool = False
     annotations: tuple[tuple[str, str], ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    own_network: bool = False  # exitd has made the network namespace of `namespaces` for this container alone
+
+    @property
+    def with_others(self) -> dict[str, str]:
+        """The namespaces that are not its own."""
+        return {kind: path for kind, path in self.namespaces if not (kind == "network" and self.own_network)}
 
 
 def config(
@@ -113,7 +119,7 @@ def config(
             "cgroupsPath": cgroups_path,
             "resources": resources,
             "namespaces": _with_paths([{"type": kind} for kind in _namespaces(spec, host)], joins),
-            **_sysctls(spec, host, joins),
+            **_sysctls(spec, host, shared.with_others),
             **_view(spec, host),
         },
     }
@@ -189,7 +195,7 @@ def adapt_bundle(
     process.update(_labels(spec.security, host))
     _ask_process(process, spec, user)
     _ask_rest(result, spec, host)
-    _ask_devices(result, spec, host, dict(shared.namespaces))
+    _ask_devices(result, spec, host, shared.with_others)
     _ask_shared(result, shared)
     return result
 
@@ -207,6 +213,21 @@ def restrict(document: Document, below: str) -> Document:
         if str(mount.get("source", "")).startswith(below):
             kept = [word for word in strings(mount, "options") if word.removeprefix("no") not in ("suid", "dev")]
             mount["options"] = [*dict.fromkeys(kept), *RESTRICTED]
+    return document
+
+
+def limit(document: Document, spec: Spec, leaves: Iterable[tuple[str, str]], host: Host) -> Document:
+    """Give the document the spec's own values in these places below linux.resources (section and key), and take away
+    what it has there otherwise. Raises BadRequest."""
+    lacking = dict(host.lacking).get("pids", "")
+    made = {**_memory(spec, host), **_cpu(spec, host), **privileges.pids(spec.rights, lacking=lacking)}
+    resources = _section(_section(document, "linux"), "resources")
+    for name, key in leaves:
+        section, own = _section(resources, name), cast(Document, made.get(name, {}))
+        section.pop(key, None)
+        section.update({key: own[key]} if key in own else {})
+        if not section:
+            del resources[name]
     return document
 
 
@@ -319,8 +340,8 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
     return {
         "terminal": spec.tty,
         "user": user_section(user),
-        "args": [*((INIT, "--") if spec.init else ()), *spec.args],
-        "env": merge_env(defaults, spec.env),
+        "args": [*((INIT, "--") if spec.init else ()), *spec.secrets.used(spec.args)],
+        "env": merge_env(defaults, (*spec.secrets.env, *spec.env)),
         "cwd": _absolute(spec.cwd, "working directory"),
         "capabilities": privileges.capability_sets(spec.rights, user, host.capabilities),
         "rlimits": privileges.rlimits(spec.rights, host.hard_files),
@@ -416,7 +437,7 @@ def _memory(spec: Spec, host: Host) -> Document:
 
 
 def _cpu(spec: Spec, host: Host) -> Document:
-    limits, shares = spec.limits, _shares(spec)
+    limits, shares = spec.limits, shares_of(spec)
     asked = "cpu_limit_milli" if spec.cpu_limit_milli else "cpu_request_milli" if spec.cpu_request_milli else ""
     asked = asked or ("limits.cpu_shares" if shares else "")
     if asked and (why := dict(host.lacking).get("cpu")):
@@ -431,7 +452,7 @@ def _cpu(spec: Spec, host: Host) -> Document:
     return {"cpu": cpu} if cpu else {}
 
 
-def _shares(spec: Spec) -> int:
+def shares_of(spec: Spec) -> int:
     """Return 0 if none were asked for: 1024 for a whole CPU, as in CRI, unless they were given as such."""
     if spec.limits.cpu_shares or not spec.cpu_request_milli:
         return spec.limits.cpu_shares

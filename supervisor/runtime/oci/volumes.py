@@ -1,14 +1,25 @@
-"""Named volumes: directories that outlive the containers that mount them, until they are removed.
+"""Volumes: directories that outlive the containers that mount them, until they are removed.
 
-ROOT/v/NAME/         0700; its time of modification is when it was made
-ROOT/v/NAME/data/    what containers see; its first container gives it the owner and mode of the directory it hides
-ROOT/v/.gone-HEX/    one that is being removed, and whose removal may have been cut off
+ROOT/v/NAME/            0700; its time of modification is that of its last mark
+ROOT/v/NAME/data/       what containers see
+ROOT/v/NAME/new         until its first container has it: it gets what the image has where it is mounted
+ROOT/v/NAME/filling     while it gets that; one that was cut off is done anew, before any container sees the volume
+ROOT/v/NAME/anonymous   it was made for one container, without a name of the caller's
+ROOT/v/NAME/made        its time of modification is when it was made; not there of those that an earlier exitd made
+ROOT/v/NAME/lock        flock of who makes or fills it
+ROOT/v/.gone-HEX/       one that is being removed, and whose removal may have been cut off
+
+The marks lie beside the content, so that no container can write one.
 """
 
+import errno
+import fcntl
 import os
 import secrets
 import stat
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from supervisor.model.volumes import Volume
 from supervisor.runtime.oci.inroot import open_in_root
@@ -16,8 +27,13 @@ from supervisor.system.removal import remove_tree
 
 GONE = ".gone-"
 DATA = "data"
+NEW, FILLING, ANONYMOUS, MADE, LOCK = "new", "filling", "anonymous", "made", "lock"
 PRIVATE = 0o700
 MODE = 0o755  # of one that hides nothing
+LOCK_SECONDS = 90.0  # for another's fill of the same volume
+LOCK_LOOK_SECONDS = 0.05
+
+Fill = Callable[[int, int], None]  # copies a directory, by descriptors, into an empty one; on the disk when it returns
 
 
 def top_of(root: str) -> str:
@@ -29,13 +45,42 @@ def path_of(root: str, name: str) -> str:
     return f"{top_of(root)}/{name}/{DATA}"
 
 
-def make(root: str, name: str) -> None:
+def make(root: str, name: str, *, anonymous: bool = False) -> None:
     """Make the volume unless it is there. Repeatable: one whose making was cut off is completed. Raises OSError."""
     for path in (top_of(root), f"{top_of(root)}/{name}"):
         with suppress(FileExistsError):
             os.mkdir(path, PRIVATE)
-    with suppress(FileExistsError):
+    with _locked(root, name):
+        if os.path.lexists(path_of(root, name)):
+            return
+        for mark in (MADE, *((ANONYMOUS,) if anonymous else ()), NEW):
+            _mark(root, name, mark)
         os.mkdir(path_of(root, name), MODE)  # exitd's umask takes nothing of it
+
+
+def use_first(root: str, name: str, image_root: str, destination: str, fill: Fill) -> None:
+    """Give a new volume that is empty what the image has where it is mounted: content, owner and mode. Repeatable: what
+    was cut off is done anew. Nothing, if no container waits for that. Raises OSError, and what `fill` raises."""
+    with _locked(root, name):
+        if _has(root, name, FILLING):
+            _empty(path_of(root, name))
+        elif not _has(root, name, NEW):
+            if is_unused(root, name):  # an earlier exitd made it
+                _adopt(root, name, image_root, destination)
+            return
+        elif os.listdir(path_of(root, name)):  # filled by hand
+            os.unlink(_path(root, name, NEW))
+            _sync(f"{top_of(root)}/{name}")
+            return
+        else:
+            os.rename(_path(root, name, NEW), _path(root, name, FILLING))
+            _sync(f"{top_of(root)}/{name}")
+        _fill(root, name, image_root, destination, fill)
+        for mark in (NEW, FILLING):
+            with suppress(FileNotFoundError):
+                os.unlink(_path(root, name, mark))
+        # A mark that came back after a power cut would cost what containers have written since.
+        _sync(f"{top_of(root)}/{name}")
 
 
 def is_unused(root: str, name: str) -> bool:
@@ -45,30 +90,13 @@ def is_unused(root: str, name: str) -> bool:
     return is_plain and not os.listdir(path_of(root, name))
 
 
-def adopt(root: str, name: str, image_root: str, destination: str) -> None:
-    """Give an unused volume the owner and mode of the directory that it hides; if that is none, it stays root's. Raises
-    OSError."""
-    try:
-        fd = open_in_root(image_root, destination)
-    except OSError:
-        return
-    try:
-        found = os.fstat(fd)
-    finally:
-        os.close(fd)
-    if stat.S_ISDIR(found.st_mode):
-        os.chown(path_of(root, name), found.st_uid, found.st_gid)
-        os.chmod(path_of(root, name), stat.S_IMODE(found.st_mode))
-
-
 def listing(root: str) -> tuple[Volume, ...]:
     """Return all, by name. Raises OSError."""
     found = []
     for name in _names(root):
         if not name.startswith("."):
             with suppress(FileNotFoundError):  # removed meanwhile
-                made_ns = os.stat(f"{top_of(root)}/{name}").st_mtime_ns
-                found.append(Volume(name, path_of(root, name), made_ns))
+                found.append(Volume(name, path_of(root, name), _made_ns(root, name), _has(root, name, ANONYMOUS)))
     return tuple(found)
 
 
@@ -92,6 +120,95 @@ def delete(gone: str) -> None:
 def hidden(root: str) -> list[str]:
     """Return the paths of those whose removal was cut off. Raises OSError."""
     return [f"{top_of(root)}/{name}" for name in _names(root) if name.startswith(GONE)]
+
+
+def _fill(root: str, name: str, image_root: str, destination: str, fill: Fill) -> None:
+    """What it hides may be no directory, or nothing: then it stays root's."""
+    source_fd = _directory_in(image_root, destination)
+    if source_fd < 0:
+        return
+    into_fd = -1
+    try:
+        into_fd = os.open(path_of(root, name), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fill(source_fd, into_fd)
+    finally:
+        os.close(source_fd)
+        if into_fd >= 0:
+            os.close(into_fd)
+
+
+def _adopt(root: str, name: str, image_root: str, destination: str) -> None:
+    """Give an unused volume the owner and mode of the directory that it hides."""
+    fd = _directory_in(image_root, destination)
+    if fd < 0:
+        return
+    found = os.fstat(fd)
+    os.close(fd)
+    os.chown(path_of(root, name), found.st_uid, found.st_gid)
+    os.chmod(path_of(root, name), stat.S_IMODE(found.st_mode))
+
+
+def _directory_in(image_root: str, destination: str) -> int:
+    """Return a descriptor of the directory; -1 if that is none."""
+    try:
+        fd = open_in_root(image_root, destination)
+    except OSError:
+        return -1
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        os.close(fd)
+        return -1
+    return fd
+
+
+def _empty(path: str) -> None:
+    remove_tree(path)
+    os.mkdir(path, MODE)
+
+
+@contextmanager
+def _locked(root: str, name: str) -> Iterator[None]:
+    """Raises OSError (EAGAIN) when another holds it for long."""
+    fd = os.open(_path(root, name, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        end = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= end:
+                    raise OSError(errno.EAGAIN, f"volume {name} is being filled, and that takes long") from error
+                time.sleep(LOCK_LOOK_SECONDS)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _made_ns(root: str, name: str) -> int:
+    try:
+        return os.stat(_path(root, name, MADE)).st_mtime_ns
+    except FileNotFoundError:
+        return os.stat(f"{top_of(root)}/{name}").st_mtime_ns
+
+
+def _path(root: str, name: str, mark: str) -> str:
+    return f"{top_of(root)}/{name}/{mark}"
+
+
+def _has(root: str, name: str, mark: str) -> bool:
+    return os.path.lexists(_path(root, name, mark))
+
+
+def _mark(root: str, name: str, mark: str) -> None:
+    os.close(os.open(_path(root, name, mark), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _sync(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _names(root: str) -> list[str]:

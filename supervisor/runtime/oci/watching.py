@@ -23,6 +23,7 @@ from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.sandbox import NoProcess, RunListener
 from supervisor.system.inotify import Inotify
+from supervisor.system.together import Together
 
 KEEPER_TRIES, KEEPER_REST_SECONDS = 30, 1.0  # for a successor of a dead keeper; the service manager may start it
 REGISTER_AT_ONCE = 16
@@ -59,6 +60,7 @@ class Watching:
         self._adoptions: dict[asyncio.Task[None], RunKey] = {}
         self._finding: asyncio.Task[None] | None = None
         self._keepers_lost = 0
+        self._own_files = Together()
         self._counted = COUNTED_ROUNDS  # rounds in which the keeper was asked for a number only; the first looks at all
         self._unregistered: set[RunKey] = set()  # runs whose shims cannot register
         self._asked: dict[RunKey, asyncio.Task[None]] = {}  # whether a keeper will journal an end; done: it will not
@@ -218,7 +220,8 @@ class Watching:
     def look_at_all(self) -> None:
         """Called by the reconcile loop: finds an end that no event reported, and mends what a run's output needs."""
         for watch in list(self._watches.values()):
-            watch.look()
+            if not watch.surely_lives():
+                watch.look()
             self._mend(watch)
 
     def _mend(self, watch: Watch) -> None:
@@ -409,7 +412,7 @@ class Watching:
             what = f"reading {container.spec.bundle}/config.json"
             cgroup, executes, own_pids = await place.looking.run(what, read, container.id)
         else:
-            cgroup, executes, own_pids = await asyncio.to_thread(read)
+            cgroup, executes, own_pids = await self._own_files.read(read)
         self.cgroups.setdefault(container.id, cgroup)
         self.executes.setdefault(container.id, executes)
         self.own_pids.setdefault(container.id, own_pids)

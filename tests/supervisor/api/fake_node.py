@@ -1,14 +1,28 @@
 """A node that keeps its word in memory: what the API is tested against."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from supervisor.model.errors import NoSuchContainer
-from supervisor.model.values import By, Container, Event, Exit, Exited, Oom, Phase, Reason, RunKey, Source, Spec
+from supervisor.model.health import ProbeResult
+from supervisor.model.values import (
+    By,
+    Container,
+    Event,
+    Exit,
+    Exited,
+    HealthStatus,
+    Oom,
+    Phase,
+    Reason,
+    RunKey,
+    Source,
+    Spec,
+)
 from supervisor.model.views import Info, View
 from supervisor.store import events
-from supervisor.streams.logs import WantedLog
+from supervisor.streams.logs import LogSource, WantedLog
 
 AT_NS = 1_795_176_000_000_000_001
 
@@ -61,19 +75,19 @@ class FakeNode:
         self.containers["c1"] = container
         return container
 
-    async def start(self, id: str, by: By) -> Container:
-        container = await self._change("start", id, by)
+    async def start(self, id: str, by: By, prepare: bool = False) -> Container:
+        container = await self._change("start", id, prepare, by)
         self.containers[id] = replace(container, phase=Phase.RUNNING)
         return self.containers[id]
 
-    async def stop(self, id: str, timeout_seconds: int | None, by: By) -> Container:
-        return await self._change("stop", id, timeout_seconds, by)
+    async def stop(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
+        return await self._change("stop", id, timeout_seconds, signal, by)
 
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
         await self._change("kill", id, signal, everyone, by)
 
-    async def restart(self, id: str, timeout_seconds: int | None, by: By) -> Container:
-        return await self._change("restart", id, timeout_seconds, by)
+    async def restart(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
+        return await self._change("restart", id, timeout_seconds, signal, by)
 
     async def pause(self, id: str, by: By) -> None:
         await self._change("pause", id, by)
@@ -81,8 +95,8 @@ class FakeNode:
     async def resume(self, id: str, by: By) -> None:
         await self._change("resume", id, by)
 
-    async def remove(self, id: str, force: bool, by: By) -> None:
-        await self._change("remove", id, force, by)
+    async def remove(self, id: str, force: bool, by: By, *, volumes: bool = False) -> None:
+        await self._change("remove", id, force, by, *(("volumes",) if volumes else ()))
 
     async def remove_named(self, name: str, namespace: str, by: By) -> None:
         await self._change("remove_named", name, namespace, by)
@@ -94,6 +108,10 @@ class FakeNode:
     async def inspect(self, id: str) -> View:
         self.note("inspect", id)
         return View(self._find(id), monitored_by="shim")
+
+    async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
+        self.note("run_check", id)
+        return ProbeResult(AT_NS, AT_NS, Exited(3), b"no"), HealthStatus.UNHEALTHY
 
     async def pids(self, id: str) -> tuple[int, ...]:
         self.note("pids", id)
@@ -135,7 +153,7 @@ class FakeNode:
         for code in range(3):
             yield ended("c1", code)
 
-    async def log_source(self, id: str) -> tuple[WantedLog, Callable[[int], Awaitable[object]]]:
+    async def log_source(self, id: str) -> LogSource:
         self.note("log_source", id)
         whole, complete = self.log
 
@@ -143,7 +161,7 @@ class FakeNode:
             self.asked.append(("done", run))
             await complete.wait()
 
-        return whole, done
+        return LogSource(whole, done, 1)
 
     def info(self) -> Info:
         self.note("info")

@@ -1,6 +1,13 @@
 """Pods and images that keep their word in memory, beside the fake node: they note and fail as it does."""
 
-from supervisor.images.facts import Image, RemovedImage
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+from supervisor.images.extract import ExtractedCounts
+from supervisor.images.facts import Image, Layer, PrunedImages, RemovedImage
+from supervisor.images.instructions import CommitWords
+from supervisor.model.files import FileChange, PathStat
+from supervisor.model.networks import NetworkView
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.views import ContainerUsage, DiskUsage, Occupied, PodView, View
@@ -67,6 +74,26 @@ class FakeImages:
         self._note("remove_image", word)
         return RemovedImage((IMAGE.names[0],), (IMAGE.id,))
 
+    async def inspect_image(self, word: str) -> tuple[Image, tuple[str, ...], bytes]:
+        self._note("inspect_image", word)
+        return replace(IMAGE, layers=(Layer("sha256:3", 5),)), ("c1",), b"{}"
+
+    async def tag_image(self, word: str, name: str) -> Image:
+        self._note("tag_image", word, name)
+        return IMAGE
+
+    async def untag_image(self, word: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        self._note("untag_image", word, names)
+        return names
+
+    async def prune_images(self, ids: tuple[str, ...], all: bool) -> PrunedImages:
+        self._note("prune_images", ids, all)
+        return PrunedImages(RemovedImage((), ids), 7)
+
+    async def save_images(self, words: tuple[str, ...]) -> AsyncIterator[bytes]:
+        self._note("save_images", words)
+        yield b"tar"
+
 
 class FakeVolumes:
     def __init__(self, node: FakeNode) -> None:
@@ -82,6 +109,55 @@ class FakeVolumes:
 
     async def remove_volume(self, name: str) -> None:
         self._note("remove_volume", name)
+
+
+class FakeFiles:
+    """Its container has one file, and takes what it gets."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._note = node.note
+        self.got: list[bytes] = []
+
+    async def stat_path(self, id: str, path: str, follow: bool) -> PathStat:
+        self._note("stat_path", id, path, follow)
+        return PathStat("file", 0o100644, 3, AT_NS)
+
+    async def copy_from(self, id: str, path: str, follow: bool, name: str) -> AsyncIterator[bytes]:
+        self._note("copy_from", id, path, follow, name)
+        for part in (b"a", b"b"):
+            yield part
+
+    async def copy_to(
+        self, id: str, directory: str, keep_owner: bool, begun: Callable[[], None], parts: AsyncIterator[bytes]
+    ) -> ExtractedCounts:
+        self._note("copy_to", id, directory, keep_owner)
+        begun()
+        self.got = [part async for part in parts]
+        return ExtractedCounts(len(self.got))
+
+    async def export(self, id: str) -> AsyncIterator[bytes]:
+        self._note("export", id)
+        yield b"tar"
+
+    async def commit(self, id: str, words: CommitWords, name: str, pause: bool, by: By) -> Image:
+        self._note("commit", id, words, name, pause, by)
+        return IMAGE
+
+    async def changes(self, id: str) -> AsyncIterator[FileChange]:
+        self._note("changes", id)
+        yield FileChange("added", "/file")
+
+
+class FakeNetworks:
+    def __init__(self, node: FakeNode) -> None:
+        self._note = node.note
+
+    async def list_networks(self) -> tuple[NetworkView, ...]:
+        self._note("list_networks")
+        return (
+            NetworkView("/n/1.conflist", "pods", "1.0.0", ("bridge", "portmap"), True, True, "{}", containers=("c1",)),
+            NetworkView("/n/2.conflist", error="it is not JSON"),
+        )
 
 
 class FakeUsage:

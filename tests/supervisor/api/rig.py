@@ -17,24 +17,29 @@ from supervisor.api import health, rpc
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
 from supervisor.api.doors import (
+    ChangeDoors,
     ContainerDoors,
     DaemonDoors,
     ImageDoors,
+    NetworkDoors,
     PodDoors,
     RecordDoors,
     ShutdownDoors,
+    StatsDoors,
     UsageDoors,
     VolumeDoors,
     methods_of,
 )
+from supervisor.api.files import FileDoors
 from supervisor.api.server import ApiServer
 from supervisor.api.streams import StreamDoors
 from supervisor.api.watches import WatchDoors
 from supervisor.system.inotify import Inotify
+from tests.supervisor.api.fake_changes import FakeChanges, FakeStats
 from tests.supervisor.api.fake_execs import FakeExecs
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.fake_shutdown import FakeShutdown
-from tests.supervisor.api.fake_stores import FakeImages, FakePods, FakeUsage, FakeVolumes
+from tests.supervisor.api.fake_stores import FakeFiles, FakeImages, FakeNetworks, FakePods, FakeUsage, FakeVolumes
 from tests.supervisor.api.fake_streams import FakeStreams
 from tests.supervisor.api.fake_watches import FakeWatches
 
@@ -59,12 +64,16 @@ def doors_of(node: FakeNode, changes: Inotify) -> Methods:
     pods, streams = FakePods(node), FakeStreams(node)
     return methods_of(
         ContainerDoors(node, pods, FakeExecs(node), streams),
+        ChangeDoors(FakeChanges(node)),
         RecordDoors(node, changes),
         DaemonDoors(node.info, node.metrics),
         PodDoors(pods),
         ImageDoors(FakeImages(node)),
         VolumeDoors(FakeVolumes(node)),
+        FileDoors(FakeFiles(node)),
+        NetworkDoors(FakeNetworks(node)),
         UsageDoors(FakeUsage(node)),
+        StatsDoors(FakeStats(node)),
         StreamDoors(streams),
         WatchDoors(FakeWatches(node)),
         ShutdownDoors(FakeShutdown(node)),

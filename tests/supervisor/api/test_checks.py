@@ -19,7 +19,7 @@ SPECS = st.builds(
     NS,
     st.integers(0, of_facts.RETRIES_MAX),
     NS,
-    st.sampled_from(OnUnhealthy),
+    st.sampled_from([each for each in OnUnhealthy if each is not OnUnhealthy.END]),
 )
 
 
@@ -74,7 +74,7 @@ def test_health_is_what_is_stored_and_the_results_are_what_this_daemon_has_seen(
         ProbeResult(1, 2, Signaled(9), timed_out=True),
         ProbeResult(1, 2, Unknown("\udcff")),
     )
-    seen = Health(HealthSpec(("a",)), 0, 0, HealthStatus.STARTING, 7, log)
+    seen = Health(HealthSpec(("a",)), 0, 0, HealthStatus.STARTING, 7, log=log)
     message = checks.health_message(HealthStatus.UNHEALTHY, seen)
     assert message is not None
     assert (message.status, message.failing_streak) == ("unhealthy", 7)

@@ -24,6 +24,7 @@ ALL = ContainerLimits(
 MOUNTS = (
     Mount("/a", "/b", read_only=True, options=("noexec", "rslave")),
     Mount("", "/c", empty_dir="d", group=7),
+    Mount("", "/c", empty_dir="d", tmpfs=True, size_bytes=4096),
     Mount("", "/e", tmpfs=True, size_bytes=9, mode=0o700, options=("exec",)),
     Mount("", "/f", tmpfs=True, mode=0),
     Mount("", "/g", volume="data", options=("noexec",)),
@@ -104,7 +105,7 @@ def test_memory_with_swap_is_refused_without_a_memory_limit_and_a_bundle_has_its
         (pb.Mount(volume="../x", destination="/b"), "m.volume '../x': allowed is the name of a volume"),
         (pb.Mount(tmpfs=True, volume="v", destination="/b"), "m.volume: a tmpfs has none"),
         (pb.Mount(tmpfs=True, group=1, destination="/b"), "m.group: a tmpfs has none"),
-        (pb.Mount(tmpfs=True, empty_dir="x", destination="/b"), "m.empty_dir: a tmpfs has none"),
+        (pb.Mount(tmpfs=True, volume="x", destination="/b"), "m.volume: a tmpfs has none"),
         (pb.Mount(tmpfs=True, destination="b"), "m.destination 'b'"),
         (pb.Mount(tmpfs=True, destination="/b", mode=0o10000), "m.mode '10000': allowed is permissions in octal"),
         (pb.Mount(tmpfs=True, destination="/b", options=["rslave"]), "m.options 'rslave'"),

@@ -80,6 +80,17 @@ def test_volumes_are_made_listed_and_removed(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_networks_are_listed_with_the_files_that_are_none(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        good, bad = (await rig.exitd.ListNetworks(pb.ListNetworksRequest())).networks
+        assert (good.name, good.cni_version, list(good.plugins)) == ("pods", "1.0.0", ["bridge", "portmap"])
+        assert (good.default, good.publishes, good.config, list(good.containers)) == (True, True, "{}", ["c1"])
+        assert (bad.file, bad.name, bad.error) == ("/n/2.conflist", "", "it is not JSON")
+        assert rig.node.asked == [("list_networks",)]
+
+    run(tmp_path, test)
+
+
 def test_what_is_taken_of_the_disk_is_asked_and_answered_whole(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         reply = await rig.exitd.DiskUsage(pb.DiskUsageRequest(ids=["c1"], images=True))

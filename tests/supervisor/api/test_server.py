@@ -22,11 +22,12 @@ from supervisor.api.client import Client
 from supervisor.api.server import ApiServer
 from supervisor.api.table import MUTATING
 from supervisor.model import errors
+from supervisor.model.limits import Change
 from supervisor.model.values import By
 from supervisor.streams.logs import WantedLog
 from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_node import AT_NS, FakeNode, until
-from tests.supervisor.api.rig import LINE, SPEC, Rig, created, doors_of, first, refused, run
+from tests.supervisor.api.rig import LINE, SPEC, Rig, created, doors_of, first, reason, refused, run
 from tests.system.slowclients import crowd
 
 
@@ -36,6 +37,8 @@ def test_a_container_goes_through_its_life(tmp_path: Path) -> None:
         assert (reply.container.id, reply.container.phase) == ("c1", pb.PHASE_CREATED)
         assert (await rig.exitd.Start(pb.StartRequest(id="c1"))).container.phase == pb.PHASE_RUNNING
         await rig.exitd.Stop(pb.StopRequest(id="c1"))
+        await rig.exitd.Start(pb.StartRequest(id="c1", prepare=True))
+        await rig.exitd.Stop(pb.StopRequest(id="c1", signal="QUIT"))
         await rig.exitd.Restart(pb.RestartRequest(id="c1", timeout_seconds=0))
         await rig.exitd.Kill(pb.KillRequest(id="c1"))
         await rig.exitd.Kill(pb.KillRequest(id="c1", signal="hup", all=True))
@@ -44,9 +47,11 @@ def test_a_container_goes_through_its_life(tmp_path: Path) -> None:
         await rig.exitd.Remove(pb.RemoveRequest(id="c1", force=True))
         nobody = By()
         assert rig.node.asked[1:] == [
-            ("start", "c1", nobody),
-            ("stop", "c1", None, nobody),
-            ("restart", "c1", 0, nobody),
+            ("start", "c1", False, nobody),
+            ("stop", "c1", None, 0, nobody),
+            ("start", "c1", True, nobody),
+            ("stop", "c1", None, 3, nobody),
+            ("restart", "c1", 0, 0, nobody),
             ("kill", "c1", 9, False, nobody),
             ("kill", "c1", 1, True, nobody),
             ("pause", "c1", nobody),
@@ -67,6 +72,55 @@ def test_what_only_looks_gives_what_the_node_knows(tmp_path: Path) -> None:
         assert list((await rig.exitd.Pids(pb.PidsRequest(id="c1"))).pids) == [1, 2]
         assert (await rig.exitd.Version(pb.VersionRequest())).api == "exitd.v1"
         assert (await rig.exitd.Info(pb.InfoRequest())).seq == 17
+
+    run(tmp_path, test)
+
+
+def test_changes_and_what_is_used_are_passed_on(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.exitd.Rename(pb.RenameRequest(id="c1", name="web-2"))
+        await rig.exitd.Update(pb.UpdateRequest(id="c1", memory_bytes=0, cpuset_cpus="", restart="always"))
+        change = Change(memory_bytes=0, cpuset_cpus="", restart="always")
+        assert rig.node.asked == [("rename", "c1", "web-2", By()), ("update", "c1", change, By())]
+        first, second = (await rig.exitd.Stats(pb.StatsRequest(ids=["c1", "c2"]))).containers
+        network = pb.NetworkCounters(received_bytes=4, sent_bytes=5)
+        assert first == pb.ContainerStats(
+            id="c1", name="web", measured=True, read_boot_ns=AT_NS, cpu_ns=1, memory_bytes=2, memory_limit_bytes=3,
+            network=network, read_bytes=6, written_bytes=7, pids=8, pids_limit=9,
+        )  # fmt: skip
+        assert second == pb.ContainerStats(id="c2", name="gone")
+        checked = await rig.exitd.RunHealthcheck(pb.RunHealthcheckRequest(id="c1"))
+        assert (checked.result.code, checked.result.output, checked.status) == (3, b"no", "unhealthy")
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (pb.UpdateRequest(id="c1"), "nothing to update"),
+        (pb.UpdateRequest(id="c1", memory_bytes=1), "memory_bytes"),
+        (pb.UpdateRequest(id="c1", memory_swap_bytes=-2), "memory_swap_bytes"),
+        (pb.UpdateRequest(id="c1", memory_reservation_bytes=2**63), "memory_reservation_bytes"),
+        (pb.UpdateRequest(id="c1", cpu_limit_milli=1), "cpu_limit_milli"),
+        (pb.UpdateRequest(id="c1", cpu_shares=1), "cpu_shares"),
+        (pb.UpdateRequest(id="c1", cpuset_cpus="a"), "cpuset_cpus"),
+        (pb.UpdateRequest(id="c1", cpuset_mems="0-\n"), "cpuset_mems"),
+        (pb.UpdateRequest(id="c1", pids_limit=2**31 - 1), "pids_limit"),
+        (pb.UpdateRequest(id="c1", restart="often"), "restart"),
+        (pb.UpdateRequest(id="c\n1", pids_limit=1), "id"),
+        (pb.RenameRequest(id="c1", name=""), "name"),
+        (pb.RenameRequest(id="c1", name="a/b"), "name"),
+        (pb.StopRequest(id="c1", signal="NOPE"), "signal"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused_by_its_field(tmp_path: Path, request_: Any, field: str) -> None:
+    async def test(rig: Rig) -> None:
+        await created(rig)
+        call = getattr(rig.exitd, type(request_).__name__.removesuffix("Request"))
+        error = await refused(call(request_))
+        assert reason(error).reason == "BAD_REQUEST" and field in (error.details() or "")
+        assert len(rig.node.asked) == 1
 
     run(tmp_path, test)
 
@@ -322,4 +376,7 @@ def test_without_descriptors_for_grpc_it_is_not_begun_and_crashes_nobody(tmp_pat
 def test_every_call_is_either_known_to_change_something_or_to_only_look() -> None:
     looking = {"List", "Inspect", "Pids", "Wait", "Events", "Exits", "Logs", "Version", "Info"}
     looking |= {"ListPods", "InspectPod", "ListImages", "Attach", "Watches", "Metrics", "ListVolumes", "DiskUsage"}
+    looking |= {"Stats", "RunHealthcheck"}
+    looking |= {"StatPath", "CopyFrom", "Export", "Changes", "InspectImage", "SaveImages"}
+    looking |= {"CopyTo"}  # as cp(1) it ends with the client that sends, and what it has made stays
     assert {method.name for method in rpc.EXITD.methods} == looking | MUTATING

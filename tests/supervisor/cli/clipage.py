@@ -1,7 +1,8 @@
-"""The tables of docs/cli.md, of what exitctl has and says. `python -m tests.supervisor.cli.clipage` writes them."""
+"""The tables of docs/cli.md and docs/docker-to-exitctl.md, of what exitctl has and says.
+`python -m tests.supervisor.cli.clipage` writes them."""
 
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import click
 
@@ -9,7 +10,8 @@ from supervisor.cli import refused, verbs
 from supervisor.cli.__main__ import exitctl
 from tests.supervisor.cli import othertools
 
-PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs/cli.md"
+DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs"
+PAGE, MAP = DOCS / "cli.md", DOCS / "docker-to-exitctl.md"
 SAME = "works as there"
 MISSING = "not yet"
 BEGIN, END = "<!-- {}: written by python -m tests.supervisor.cli.clipage -->\n", "<!-- end of {} -->\n"
@@ -68,11 +70,38 @@ def is_there(words: str) -> bool:
 
 
 def tables() -> dict[str, str]:
-    """Return the tables by what they are about."""
+    """Return the tables of docs/cli.md by what they are about."""
     return {
         "options": table(("option", "docker", "podman", "exitctl"), option_rows()),
         "verbs": table(("verb", "exitctl"), verb_rows()),
     }
+
+
+def map_tables() -> dict[str, str]:
+    """Return those of docs/docker-to-exitctl.md: the same for hands, sorted by what one has to learn."""
+    top = [words for words in othertools.verbs() if " " not in words or not is_there(words.split()[0])]
+    there = [words for words in othertools.verbs() if words not in verbs.REFUSED and is_there(words)]
+    same = [words for words in there if words not in verbs.SAME and words not in verbs.GROUPS]
+    known = [row for row in option_rows() if not row[3].startswith("refused")]
+    return {
+        "same verbs": listed(same),
+        "other words": table(
+            ("docker or podman", "exitctl"),
+            ((f"`{words}`", f"`exitctl {verbs.SAME[words]}`") for words in there if words in verbs.SAME),
+        ),
+        "verbs not there": table(
+            ("verb", "do instead"), ((f"`{words}`", verbs.REFUSED[words]) for words in top if words in verbs.REFUSED)
+        ),
+        "same options": ", ".join(row[0].replace(", ", " ") for row in known if row[3] == SAME) + "\n",
+        "different options": table(
+            ("option", "what is different"),
+            ((row[0], row[3].removeprefix("differs: ")) for row in known if row[3] != SAME),
+        ),
+    }
+
+
+def listed(words: Iterable[str]) -> str:
+    return ", ".join(f"`{each}`" for each in words) + "\n"
 
 
 def table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -80,9 +109,9 @@ def table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
-def anew(page: str) -> str:
+def anew(page: str, tables_of: Callable[[], dict[str, str]] = tables) -> str:
     """Return the page with today's tables; everything else of it stays."""
-    for name, rows in tables().items():
+    for name, rows in tables_of().items():
         before, begin, rest = page.partition(BEGIN.format(name))
         _, end, after = rest.partition(END.format(name))
         assert begin and end, name
@@ -92,3 +121,4 @@ def anew(page: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(anew(PAGE.read_text()))
+    MAP.write_text(anew(MAP.read_text(), map_tables))

@@ -47,6 +47,7 @@ volume wait"""
 
 # Below the words that exitctl takes, both tools' verbs.
 BELOW = {
+    "network": "connect create disconnect exists inspect list ls prune reload remove rm update",
     "volume": "create exists export import inspect list ls mount prune reload remove rm unmount update",
     "container": """attach checkpoint cleanup clone commit cp create diff exec exists export init inspect kill list logs
         ls mount pause port prune ps remove rename restart restore rm run runlabel start stats stop top umount unmount

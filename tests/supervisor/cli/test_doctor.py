@@ -55,3 +55,17 @@ def test_a_runtime_or_a_kernel_without_seccomp_is_reported_with_its_cure(tmp_pat
     for result in (seccomp(tmp_path, "runc version 1"), seccomp(tmp_path, "libseccomp", "/none")):
         assert not result.works and "seccomp=unconfined" in result.cure
     assert not doctor.seccomp("/none", "/proc/self/status").works
+
+
+def test_doctor_says_which_way_watch_uses_on_this_kernel(exitctl: Exitctl) -> None:
+    works, fails = Capability(True, "yes"), Capability(False, "not here")
+    assert doctor.watching(works, fails).detail.startswith("by pidfd")
+    assert doctor.watching(fails, works).detail.startswith("by the kernel's process events")
+    neither = doctor.watching(fails, fails)
+    assert (neither.works, "not here; not here" in neither.detail, "CONFIG_PROC_EVENTS" in neither.cure) == (
+        False,
+        True,
+        True,
+    )
+    (line,) = [line for line in exitctl("doctor").out.splitlines() if line.split()[1] == "watch"]
+    assert line.split()[0] in ("ok", "warn")

@@ -24,7 +24,7 @@ def test_a_volume_has_an_absolute_source_and_may_have_options() -> None:
 @pytest.mark.parametrize(
     "word",
     [
-        *("", "/a", "/a:b", "/a:/b:rx", ":/b", "/a:", "/a:/b:ro:noexec", "/a:/b:", "/a:/b:size=1"),
+        *("", "a", "/a:b", "/a:/b:rx", ":/b", "/a:", "/a:/b:ro:noexec", "/a:/b:", "/a:/b:size=1"),
         *("/a:/b:Z", "/a:/b:ro,z"),
     ],
 )
@@ -36,11 +36,12 @@ def test_what_is_no_volume_is_refused(word: str) -> None:
 def test_every_way_to_mount_arrives() -> None:
     options = {
         "command": ("/", "true"),
-        "volume": ("/a:/b", "data:/v:ro,nocopy"),
+        "volume": ("/a:/b", "data:/v:ro,nocopy", "/own"),
         "mount": (
             "type=bind,src=/c,dst=/d,ro,bind-propagation=rshared",
             "type=bind,source=e,target=/f,readonly=false,bind-nonrecursive",
             "src=other,dst=/w",
+            "type=volume,dst=/x,volume-nocopy",
             "type=tmpfs,destination=/g,tmpfs-size=64k,tmpfs-mode=700",
         ),
         "tmpfs": ("/h", "/i:size=1m,mode=0755,exec,ro"),
@@ -48,10 +49,12 @@ def test_every_way_to_mount_arrives() -> None:
     spec = container_spec(run_options(options), {})
     assert list(spec.mounts) == [
         pb.Mount(source="/a", destination="/b"),
-        pb.Mount(volume="data", destination="/v", read_only=True),
+        pb.Mount(volume="data", destination="/v", read_only=True, no_copy=True),
+        pb.Mount(anonymous=True, destination="/own"),
         pb.Mount(source="/c", destination="/d", read_only=True, options=["rshared"]),
         pb.Mount(source=os.path.abspath("e"), destination="/f", options=["bind"]),
         pb.Mount(volume="other", destination="/w"),
+        pb.Mount(anonymous=True, destination="/x", no_copy=True),
         pb.Mount(tmpfs=True, destination="/g", size_bytes=64 << 10, mode=0o700),
         pb.Mount(tmpfs=True, destination="/h"),
         pb.Mount(tmpfs=True, destination="/i", size_bytes=1 << 20, mode=0o755, options=["exec"], read_only=True),
@@ -61,9 +64,11 @@ def test_every_way_to_mount_arrives() -> None:
     assert host["Binds"] == [
         "/a:/b:rw",
         "data:/v:ro",
+        "/own:rw",
         "/c:/d:ro,rshared",
         f"{os.path.abspath('e')}:/f:rw,bind",
         "other:/w:rw",
+        "/x:rw",
     ]
     assert host["Tmpfs"] == {"/g": "rw,size=65536,mode=700", "/h": "rw", "/i": "ro,exec,size=1048576,mode=755"}
 
@@ -75,7 +80,6 @@ def test_every_way_to_mount_arrives() -> None:
         ("type=bind,src=/a", "where"),
         ("type=bind,dst=/b", "of which directory or file"),
         ("type=bind,src=/a,dst=b", "must be an absolute path"),
-        ("type=volume,dst=/b", "which volume? Add src=NAME"),
         ("src=a,dst=/b,tmpfs-size=1m", "type volume has no tmpfs-size"),
         ("type=image,src=a,dst=/b", "type 'image': write type=bind, type=volume or type=tmpfs"),
         ("type=bind,src=/a,dst=/b,ro=perhaps", "'perhaps' is neither true nor false"),

@@ -41,7 +41,7 @@ def test_only_what_docker_or_podman_have_is_refused_or_different() -> None:
 
 def test_run_and_create_differ_in_what_follows_the_container_alone() -> None:
     only_of_run = {name for each in run.params for name in each.opts} - {n for each in create.params for n in each.opts}
-    assert only_of_run == {"-d", "--detach", "--detach-keys", "--sig-proxy"}
+    assert only_of_run == {"-d", "--detach", "--detach-keys", "--sig-proxy", "--reconnect-seconds"}
 
 
 @each_refused

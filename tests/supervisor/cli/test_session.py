@@ -144,7 +144,7 @@ def test_a_daemon_that_goes_away_leaves_the_terminal_as_it_was(
         raise errors.ShuttingDown("the daemon is shutting down")
 
     daemon.answers.Wait = going
-    child = Child(tmp_path, *RUN_IT, pty=pty)
+    child = Child(tmp_path, "run", "--reconnect-seconds", "0", *RUN_IT[1:], pty=pty)
     pty.until_raw()
     attached.end()
     advice = f"exitctl: the daemon went away, the container goes on; ask later: exitctl wait {ID[:12]}\n"

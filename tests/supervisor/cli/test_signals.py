@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from supervisor.cli.proxy import SignalProxy
+from supervisor.cli.proxy import LEAVE_SECONDS, Presses, SignalProxy
 from supervisor.cli.signals import Signals
 from supervisor.cli.terminal import Resizes
 from tests.supervisor.cli.fake_attach import LIMIT_SECONDS, Pty
@@ -53,7 +53,7 @@ def test_it_is_passed_on_while_output_is_waited_for(
         sent.put(text)
         answer()
 
-    proxy = SignalProxy(signals, kill, lambda: None)
+    proxy = SignalProxy(signals, kill, lambda: None, lambda: None)
     with ExitStack() as stack:
         stack.callback(proxy.end)
         proxy.begin()
@@ -80,7 +80,7 @@ def test_a_new_size_is_passed_on_while_output_is_waited_for(
 
 def test_signals_before_the_start_wait_for_it_and_come_in_their_order(signals: Signals) -> None:
     sent: queue.SimpleQueue[str] = queue.SimpleQueue()
-    proxy = SignalProxy(signals, sent.put, lambda: None)
+    proxy = SignalProxy(signals, sent.put, lambda: None, lambda: None)
     with ExitStack() as stack:
         stack.callback(proxy.end)
         proxy.begin()
@@ -113,3 +113,27 @@ def test_an_ignored_signal_stays_ignored(signals: Signals) -> None:
             assert signal.getsignal(signal.SIGUSR1) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_the_third_press_within_two_seconds_is_the_last() -> None:
+    def last(*times: float) -> list[bool]:
+        presses = Presses()
+        return [presses.is_last(each) for each in times]
+
+    assert last(0, 0.5, 1.0) == [False, False, True]
+    assert last(0, 1, LEAVE_SECONDS, 2.5) == [False, False, False, True]
+    assert last(0, 3, 6, 9) == [False] * 4
+
+
+def test_the_third_ctrl_c_is_not_sent_and_leaves(signals: Signals) -> None:
+    sent: queue.SimpleQueue[str] = queue.SimpleQueue()
+    proxy = SignalProxy(signals, sent.put, lambda: None, lambda: sent.put("left"))
+    with ExitStack() as stack:
+        stack.callback(proxy.end)
+        proxy.begin()
+        proxy.started()
+        came = []
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+            came.append(sent.get(timeout=LIMIT_SECONDS))
+    assert came == ["2", "2", "left"]

@@ -100,3 +100,12 @@ def reading(words: list[str]) -> object:
 @pytest.mark.parametrize("word", TRUTH)
 def test_truth_is_spelled_as_in_go(word: str) -> None:
     assert parsed(f"--rm={word}") == ([], {"rm": TRUTH[word]})
+
+
+@pytest.mark.parametrize("words", [("run", "-m"), ("create", "--name"), ("exec", "-e"), ("run", "--env", "A=1", "-v")])
+def test_an_option_without_its_value_fails_as_every_usage_error_of_the_command(
+    exitctl: Exitctl, words: tuple[str, ...]
+) -> None:
+    outcome = exitctl(*words)
+    assert outcome.code == 125 and outcome.err.startswith(f"Usage: exitctl {words[0]} ")
+    assert outcome.err.endswith(f"Option '{words[-1]}' requires an argument.\n")

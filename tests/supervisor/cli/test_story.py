@@ -23,7 +23,7 @@ def test_a_code_is_reported_with_witness_time_and_policy() -> None:
     assert "Its shim, the parent process" in text
     assert "4 s after its start" in text
     assert "No client asked for it" in text
-    assert "The restart policy (no) does not restart it." in text
+    assert "It has no restart policy: nothing starts it again." in text
     assert text.endswith("    | one\n    | two\n")
 
 
@@ -95,24 +95,24 @@ def test_words_from_a_newer_daemon_are_reported_as_they_are() -> None:
 def test_a_coming_restart_is_reported_with_its_time() -> None:
     waiting = pb.Container(run=2, phase=pb.PHASE_RESTARTING, restart_at=AT, spec=pb.ContainerSpec(restart="always"))
     text = story.of(exit_of(kind="exited", code=1, decision="restart"), waiting, [])
-    assert "(always) asked for another run" in text
+    assert "The restart policy (always) starts it again." in text
     assert "Run 3 is due at" in text
 
 
 def test_a_rule_that_decided_is_named_and_not_the_policy() -> None:
     container = pb.Container(run=2, spec=pb.ContainerSpec(restart="always"))
     text = story.of(exit_of(kind="exited", code=42, rule="exit in 42 => no"), container, [])
-    assert "The restart rule 'exit in 42 => no' does not restart it." in text and "policy" not in text
+    assert "The restart rule 'exit in 42 => no' does not start it again." in text and "policy" not in text
     text = story.of(exit_of(kind="exited", code=42, rule="exit in 42 => restart", decision="restart"), None, [])
-    assert "The restart rule 'exit in 42 => restart' asked for another run." in text
+    assert "The restart rule 'exit in 42 => restart' starts it again." in text
 
 
 @pytest.mark.parametrize(
     ("on_failure", "decision", "words"),
     [
-        ("restart", "restart", "The health check (on failure restart) asked for another run."),
-        ("stop", "ended", "The health check (on failure stop) does not restart it."),
-        ("kill", "restart", "The restart policy (always) asked for another run."),
+        ("restart", "restart", "The health check (on failure restart) starts it again."),
+        ("stop", "ended", "The health check (on failure stop) does not start it again."),
+        ("kill", "restart", "The restart policy (always) starts it again."),
     ],
 )
 def test_a_health_check_that_decided_is_named_and_not_the_policy(on_failure: str, decision: str, words: str) -> None:
@@ -120,7 +120,7 @@ def test_a_health_check_that_decided_is_named_and_not_the_policy(on_failure: str
     ended = exit_of(kind="exited", code=0, reason="health", by=pb.By(policy="health"), decision=decision)
     text = story.of(ended, pb.Container(run=2, spec=spec), [])
     assert words in text
-    assert "Its health check had failed, and the policy ended it, by the policy health." in text
+    assert "exitd ended it because its health check had failed.\n" in text
 
 
 def test_log_lines_cannot_steer_the_terminal() -> None:
@@ -147,9 +147,45 @@ def test_a_policy_whose_restarts_are_used_up_gave_up() -> None:
     assert "The restart policy (on-failure:2) gave up after 2 restarts." in story.of(
         exit_of(kind="exited", code=1), child, []
     )
-    stopped = exit_of(kind="signaled", signal=15, reason="stop")
-    for end in (exit_of(kind="exited", code=0), stopped):
-        assert "The restart policy (on-failure:2) does not restart it." in story.of(end, child, [])
+    assert "gave up" not in story.of(exit_of(kind="exited", code=0), child, [])
+    assert "gave up" not in story.of(exit_of(kind="signaled", signal=15, reason="stop"), child, [])
+
+
+@pytest.mark.parametrize(
+    ("policy", "end", "words"),
+    [
+        ("on-failure:2", {"code": 0}, "The restart policy (on-failure:2) does not start again what exited 0."),
+        ("on-failure", {"code": 1}, "The restart policy (on-failure) does not start it again."),
+        ("always", {"code": 1, "reason": "stop"}, "(always) does not start again what was stopped on request."),
+        ("always", {"code": 1, "reason": "node-shutdown"}, "(always) starts nothing again before the next boot."),
+        ("no", {"code": 1, "reason": "kill"}, "It has no restart policy: nothing starts it again."),
+    ],
+)
+def test_why_nothing_follows_is_said_in_plain_words(policy: str, end: dict[str, object], words: str) -> None:
+    container = pb.Container(run=2, spec=pb.ContainerSpec(restart=policy))
+    assert words in story.of(exit_of(kind="exited", **end), container, [])
+
+
+def test_of_a_removed_container_no_policy_is_made_up() -> None:
+    text = story.of(exit_of(kind="exited", code=1), None, [])
+    assert "It was not started again." in text and "policy" not in text
+    assert "The restart policy starts it again." in story.of(
+        exit_of(kind="exited", code=1, decision="restart"), None, []
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "policy", "words"),
+    [
+        ("pause-exit", "pause-exit", "exitd stopped it because the pause container of its pod had ended.\n"),
+        ("node-shutdown", "node-shutdown", "exitd stopped it because the node was shutting down.\n"),
+        ("timeout", "timeout", "exitd killed it because its time limit had passed.\n"),
+        ("stop", "last-member", "It was asked to stop, by exitd: the last member of its pod had ended.\n"),
+        ("stop", "quite-new", "It was asked to stop, by exitd's rule quite-new.\n"),
+    ],
+)
+def test_what_exitd_asked_for_itself_has_its_cause(reason: str, policy: str, words: str) -> None:
+    assert words in story.of(exit_of(kind="signaled", signal=9, reason=reason, by=pb.By(policy=policy)), None, [])
 
 
 def test_one_restart_is_one() -> None:

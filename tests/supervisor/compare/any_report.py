@@ -21,4 +21,5 @@ def reports(words: st.SearchStrategy[str], figures: st.SearchStrategy[float]) ->
         storms=some(st.builds(Storm, words, COUNTS, st.lists(samples, max_size=2).map(tuple))),
         restarts=some(st.builds(Restart, words, COUNTS, samples, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)),
         faults=some(st.builds(Fault, words, words, words, words, words, words)),
+        rest=some(st.floats(0, 1)),
     )

@@ -58,6 +58,7 @@ def made_up(storm: int = 1000, rounds: int = 5, seed: int = 6) -> CompareReport:
         storms=tuple(_storm(lot, way, count, rounds) for count in (100, storm) for way in TAKING),
         restarts=tuple(_restart(lot, way, live) for way in TAKING for live in (50, 200)),
         faults=tuple(_faults(lot)),
+        rest=(0.97, 1.0, 0.99),
     )
 
 

@@ -182,7 +182,7 @@ def test_a_log_is_where_its_driver_writes_it_and_who_has_none_says_where_to_look
                 (LogSpec(LogDriver.JSON_FILE, path="/var/log/web.log"), "/var/log/web.log"),
             ):
                 id = await running(w, o, replace(WEB, name=f"w{len(w.node.containers)}", log=log))
-                source, _ = await o.log_source(id)
+                source = (await o.log_source(id)).whole
                 assert source == WantedLog(path.format(id), log.driver or LogDriver.CRI, is_ours=not log.path)
                 assert (await o.inspect(id)).log_path == source.path
             for driver, next_step in (

@@ -65,5 +65,5 @@ async def test_a_whole_life_brings_each_of_its_moments(tmp_path: Path) -> None:
         await w.node.apply(id, RemoveAsked(By(), ""))
         await until(lambda: id not in w.node.containers)
     moments = [moment for _, moment in heard if moment != "changed"]
-    assert moments == ["before_make", "before_end", "before_clean_up", "removing", "discarded"]
+    assert moments == ["before_make", "before_end", "before_clean_up", "after_clean_up", "removing", "discarded"]
     assert {Phase.RUNNING, Phase.EXITED, Phase.REMOVING} <= set(phases)

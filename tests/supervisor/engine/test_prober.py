@@ -68,7 +68,7 @@ class Rig:
     ends: list[tuple[Reason, By, float | None]]
     refusing: list[Exception] = field(default_factory=list)
 
-    async def end(self, id: str, reason: Reason, by: By, grace_seconds: float | None) -> None:
+    async def end(self, id: str, reason: Reason, by: By, grace_seconds: float | None, run: int) -> None:
         self.ends.append((reason, by, grace_seconds))
         if self.refusing:
             raise self.refusing.pop(0)

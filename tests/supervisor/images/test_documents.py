@@ -36,8 +36,28 @@ def test_what_an_image_says_about_its_process_is_read() -> None:
         Volumes={"/v": {}},
     )
     parsed = documents.parse_config(text, "c")
-    assert parsed.config == ImageDefaults(("/e",), ("c",), ("A=1",), "u:g", "/w", "SIGINT", (("a", ""), ("b", "2")))
+    labels = (("a", ""), ("b", "2"))
+    assert parsed.config == ImageDefaults(("/e",), ("c",), ("A=1",), "u:g", "/w", "SIGINT", labels, None, ("/v",))
     assert (parsed.diff_ids, parsed.platform) == ((DIGEST,), Platform("linux", "arm64"))
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({}, ()),
+        ({"/a/../b//c/": {}, "d": None, "/": {}, "//e": {}, "/b/c": {}}, ("/b/c", "/d", "/e")),
+        ({"../../x": {}}, ("/x",)),
+    ],
+)
+def test_volumes_are_absolute_places_below_the_root(said: object, found: tuple[str, ...]) -> None:
+    text = json.dumps({**CONFIG, "config": {"Volumes": said}}).encode()
+    assert documents.parse_config(text, "c").config.volumes == found
+
+
+@pytest.mark.parametrize("said", [[], "x", {str(number): {} for number in range(101)}, {"a\0b": {}}])
+def test_volumes_that_cannot_be_are_refused(said: object) -> None:
+    with pytest.raises(BadImage, match="Volumes"):
+        documents.parse_config(json.dumps({**CONFIG, "config": {"Volumes": said}}).encode(), "c")
 
 
 @pytest.mark.parametrize("process", [None, {}, {"Entrypoint": None, "Cmd": None, "Env": None, "Labels": None}])

@@ -6,10 +6,39 @@ from hypothesis import strategies as st
 
 from supervisor.model.errors import BadRequest
 from supervisor.model.filters import CONTAINER_KEYS, EVENT_KEYS, EVERYTHING, STATUS_WORDS, parse
-from supervisor.model.values import Container, Event, HealthStatus, Phase, Spec
+from supervisor.model.values import (
+    By,
+    Container,
+    Event,
+    Exit,
+    Exited,
+    ExitStatus,
+    HealthStatus,
+    Mount,
+    Oom,
+    Phase,
+    Reason,
+    RunKey,
+    Signaled,
+    Source,
+    Spec,
+    Unknown,
+)
 
 WEB = Container(
-    "abc123", Spec(name="web-1", labels=(("tier", "front"), ("env", "")), namespace="shop"), Phase.RUNNING, 1, 1
+    "abc123",
+    Spec(
+        name="web-1",
+        labels=(("tier", "front"), ("env", "")),
+        namespace="shop",
+        image="registry.io:5000/team/nginx:1.25",
+        image_id="sha256:cafe" + "0" * 60,
+        mounts=(Mount("", "/data", volume="files"), Mount("/srv", "/mnt")),
+        network="host",
+    ),
+    Phase.RUNNING,
+    1,
+    5,
 )
 DIED = Event("exit", "abc123", "web-1", "shop", 10, seq=3)
 
@@ -33,10 +62,56 @@ DIED = Event("exit", "abc123", "web-1", "shop", 10, seq=3)
         (("label=tier=front", "label=env"), True),
         (("label=tier", "label=missing"), False),
         (("label=env=",), True),
+        (("ancestor=registry.io:5000/team/nginx:1.25",), True),
+        (("ancestor=registry.io:5000/team/nginx",), True),
+        (("ancestor=nginx",), True),
+        (("ancestor=sha256:cafe",), True),
+        (("ancestor=cafe0000",), True),
+        (("ancestor=caf",), False),
+        (("ancestor=team/nginx:1.24",), False),
+        (("ancestor=registry.io",), False),
+        (("volume=files",), True),
+        (("volume=/srv",), True),
+        (("volume=/data",), True),
+        (("volume=file",), False),
+        (("network=host",), True),
+        (("network=none",), False),
+        (("exited=0",), False),
+        (("before=later",), True),
+        (("since=later",), False),
+        (("since=earlier",), True),
+        (("before=earlier", "before=later"), True),
+        (("before=itself",), False),
     ],
 )
 def test_a_container_matches_any_value_of_each_key_and_all_labels(words: tuple[str, ...], matches: bool) -> None:
-    assert parse(words, CONTAINER_KEYS).matches_container(WEB) is matches
+    made = {"earlier": 4, "itself": 5, "later": 6}
+    assert parse(words, CONTAINER_KEYS).resolved(made.__getitem__).matches_container(WEB) is matches
+
+
+@pytest.mark.parametrize("number", ["-1", "256", "\u0663", "9" * 5000])
+def test_a_number_that_no_end_has_is_refused(number: str) -> None:
+    with pytest.raises(BadRequest, match="0 to 255"):
+        parse((f"exited={number}",), CONTAINER_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "number", "matches"),
+    [
+        (Phase.EXITED, Exited(7), 7, True),
+        (Phase.EXITED, Exited(7), 0, False),
+        (Phase.EXITED, Signaled(9), 137, True),
+        (Phase.EXITED, Unknown("x"), 255, True),
+        (Phase.RUNNING, Exited(7), 7, False),
+    ],
+)
+def test_an_ended_one_is_found_by_its_number_until_it_begins_again(
+    phase: Phase, status: ExitStatus, number: int, matches: bool
+) -> None:
+    key = RunKey("abc123", 1)
+    ended = Exit(key, "", "", status, Source.RECORD, Reason.SELF, By(), Oom(), 1, None, None)
+    wanted = parse((f"exited={number}",), CONTAINER_KEYS)
+    assert wanted.shows_ended and wanted.matches_container(replace(WEB, phase=phase, exit=ended)) is matches
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from supervisor.model import lifecycle as life
 from supervisor.model.errors import WrongState
 from supervisor.model.lifecycle import Happening
+from supervisor.model.limits import Change
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import (
     LIVE,
@@ -17,14 +18,17 @@ from supervisor.model.values import (
     ExitStatus,
     Oom,
     Phase,
+    Policy,
     Reason,
     Report,
+    RestartPolicy,
     Signaled,
     Source,
     Unknown,
 )
 from tests.supervisor.happenings import (
     ALL,
+    CHANGE,
     INIT,
     KILL,
     KILLED,
@@ -40,6 +44,7 @@ from tests.supervisor.happenings import (
     moment,
 )
 
+CHANGES = ("Renamed", "ChangeAsked", "ChangeGivenUp")
 # What each phase hears, and the phase that follows for a clean container with policy no. All else is WrongState.
 TABLE: dict[tuple[Phase, str], Phase | None] = {
     (Phase.CREATING, "Made"): Phase.CREATED,
@@ -54,6 +59,8 @@ TABLE: dict[tuple[Phase, str], Phase | None] = {
     (Phase.RUNNING, "OomSeen"): Phase.RUNNING,
     (Phase.PAUSED, "OomSeen"): Phase.PAUSED,
     (Phase.RUNNING, "HealthSeen"): Phase.RUNNING,
+    (Phase.RUNNING, "HookMoved"): Phase.RUNNING,
+    (Phase.PAUSED, "HookMoved"): Phase.PAUSED,
     (Phase.EXITED, "Cleaned"): Phase.EXITED,
     (Phase.RESTARTING, "Cleaned"): Phase.RESTARTING,
     (Phase.REMOVING, "Cleaned"): Phase.REMOVING,
@@ -68,6 +75,8 @@ TABLE: dict[tuple[Phase, str], Phase | None] = {
     (Phase.EXITED, "RemoveAsked"): Phase.REMOVING,
     (Phase.RESTARTING, "RemoveAsked"): Phase.REMOVING,
     (Phase.REMOVING, "Removed"): None,
+    **{(phase, name): phase for phase in Phase for name in CHANGES if phase is not Phase.REMOVING},
+    **{(phase, "ChangeMade"): phase for phase in (*LIVE, Phase.EXITED, Phase.RESTARTING)},
 }
 
 
@@ -100,7 +109,8 @@ def test_the_table_is_complete_and_everything_else_is_the_wrong_state(phase: Pha
 
 
 def test_what_need_not_outlive_the_host_is_just_what_nobody_hears_of() -> None:
-    ahead = {"StartAsked", "Cleaned", "Again by somebody", "Again by its timer"}
+    ahead = {"StartAsked", "Cleaned", "Again by somebody", "Again by its timer", "ChangeAsked", "ChangeGivenUp"}
+    ahead |= {"HookMoved"}
     for phase, happening in itertools.product(Phase, ALL):
         if (phase, name_of(happening)) in TABLE:
             stepped = life.step(container(phase), happening, moment())
@@ -449,3 +459,36 @@ def test_what_was_asked_is_in_the_container_until_its_end_and_not_after() -> Non
     assert c.asked == STOP
     assert after(c, life.EndAsked(KILL)).asked == Asked(Reason.STOP, USER, 9)
     assert after(c, ended()).asked is None
+
+
+def test_a_change_is_in_the_spec_once_it_is_made_and_not_before() -> None:
+    change = Change(pids_limit=5, memory_bytes=0, restart="always")
+    before = replace(container(), change=None)
+    asked_for = after(before, life.ChangeAsked(change))
+    assert asked_for == replace(before, change=change)
+    assert after(asked_for, life.ChangeGivenUp()) == before
+    stepped = life.step(asked_for, life.ChangeMade(change, 1, USER), moment())
+    made = stepped.container
+    assert made is not None and (made.change, made.spec.rights.pids_limit) == (None, 5)
+    assert made.spec.restart == RestartPolicy(Policy.ALWAYS)
+    assert made.changed == ("memory_bytes", "pids_limit", "memory_swap_bytes")
+    (event,) = stepped.events
+    assert dict(event.attributes) == {"memory_bytes": "0", "pids_limit": "5", "restart": "always"}
+
+
+@pytest.mark.parametrize("phase", [*sorted(LIVE), Phase.CREATING])
+def test_limits_that_another_run_got_are_not_those_of_this_one(phase: Phase) -> None:
+    """Nor is a change made that nobody asked for, or that was given up meanwhile."""
+    two = container(phase, run=2)
+    for happening in (life.ChangeMade(CHANGE, 1, USER), life.ChangeMade(Change(pids_limit=6), 2, USER)):
+        with pytest.raises(WrongState):
+            life.step(two, happening, moment())
+    with pytest.raises(WrongState):
+        life.step(replace(two, change=None), life.ChangeMade(CHANGE, 2, USER), moment())
+
+
+def test_a_rename_is_an_event_of_the_new_name_with_the_old_one_beside_it() -> None:
+    stepped = life.step(container(), life.Renamed("other", USER), moment())
+    assert stepped.container is not None and stepped.container.spec.name == "other"
+    (event,) = stepped.events
+    assert (event.type, event.name, dict(event.attributes)) == ("rename", "other", {"old_name": "web"})

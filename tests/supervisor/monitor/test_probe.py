@@ -1,8 +1,11 @@
 """supervisor/monitor/probe.py: which sources of evidence hold here, tried on real children."""
 
+import errno
 import os
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from supervisor.model.values import Source
 from supervisor.monitor import probe
@@ -18,6 +21,22 @@ def test_every_source_that_can_be_tried_has_a_result_with_words(tmp_path: Path) 
     assert list(found) == [Source.RECORD, Source.FIFO, Source.KEEPER, Source.ZOMBIE, Source.PIDFD, Source.PROCEVENTS]
     assert all(result.detail for result in found.values())
     assert all(result.works or result.cure for result in found.values())
+
+
+def test_what_was_tried_at_the_start_is_not_tried_again(tmp_path: Path) -> None:
+    tried = {source: probe.Capability(True, f"{source} was tried") for source in (Source.ZOMBIE, Source.PIDFD)}
+    found = probe.evidence(str(tmp_path), tried)
+    assert {source: found[source] for source in tried} == tried and len(found) == 6
+
+
+def test_without_a_child_neither_source_works_and_each_has_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: object, **more: object) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    found = probe.by_one_child()
+    assert list(found) == [Source.ZOMBIE, Source.PIDFD]
+    assert not any(each.works for each in found.values()) and all(each.cure for each in found.values())
 
 
 def test_record_and_fifo_work_in_a_directory_and_leave_nothing_behind(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -131,12 +132,36 @@ def test_a_log_that_has_its_length_from_the_beginning_is_written_over_and_does_n
             async with opened(path, room_bytes=1 << 20) as store:
                 await store.commit(Transaction(events=(event("first"),)))
                 length = wal.stat().st_size
-                assert length > 1 << 20
+                assert length == 1 << 20
                 for _ in range(60):
                     await store.commit(Transaction(events=(event("e"),)))
                 assert wal.stat().st_size == length
         async with opened(path) as store:
             assert store.last_seq() == 2 * 61
+
+    asyncio.run(main())
+
+
+def test_a_log_that_was_only_begun_or_cut_short_gets_its_length_and_loses_nothing(path: Path) -> None:
+    """As a kill leaves it: with commits in it, and no end."""
+    wal, kept = path.with_name("exitd.db-wal"), path.parent / "kept"
+
+    async def main() -> None:
+        async with opened(path) as store:
+            for _ in range(3):
+                await store.commit(Transaction(events=(event("e"),)))
+            kept.mkdir()
+            for each in path.parent.glob("exitd.db*"):
+                shutil.copy(each, kept)
+        short = (kept / wal.name).stat().st_size
+        assert 0 < short < 1 << 20
+        for _ in range(2):
+            async with opened(kept / path.name, room_bytes=1 << 20) as store:
+                assert store.last_seq() >= 3
+                await store.commit(Transaction(events=(event("e"),)))
+                assert (kept / wal.name).stat().st_size == 1 << 20
+        async with opened(kept / path.name) as store:
+            assert store.last_seq() == 5
 
     asyncio.run(main())
 

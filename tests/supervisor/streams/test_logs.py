@@ -1,8 +1,10 @@
 """A container's log, read and followed while it grows, is rotated and goes."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ import pytest
 
 from supervisor.model.values import LogDriver
 from supervisor.streams import logs
-from supervisor.streams.logline import Item, stamp
-from supervisor.streams.logs import LogReading, WantedLog
+from supervisor.streams.logline import stamp
+from supervisor.streams.logs import LogPosition, LogReading, Portion, WantedLog
 from supervisor.system.inotify import Inotify
 from tests.supervisor.descriptors import open_now
 from tests.supervisor.fakes import until
@@ -31,8 +33,8 @@ def wanted_log(path: str, driver: LogDriver = LogDriver.CRI, **more: Any) -> Wan
     return WantedLog(path, driver, is_ours=OURS, **more)
 
 
-async def collect(source: AsyncIterator[list[Item]]) -> bytes:
-    return b"".join([text(items) async for items in source])
+async def collect(source: AsyncIterator[Portion]) -> bytes:
+    return b"".join([text(items) async for items in source if not isinstance(items, LogPosition)])
 
 
 def test_reading_gives_what_is_there_and_a_missing_log_is_empty(tmp_path: Path) -> None:
@@ -55,8 +57,9 @@ class Following:
         wanted = wanted_log(str(path), tail_lines=tail_lines)
         self.task = asyncio.create_task(self._run(LogReading().follow(wanted, self.done, changes)))
 
-    async def _run(self, source: AsyncIterator[list[Item]]) -> None:
+    async def _run(self, source: AsyncIterator[Portion]) -> None:
         async for items in source:
+            assert not isinstance(items, LogPosition)
             self.seen += text(items)
             self._more.set()
 
@@ -278,7 +281,8 @@ def test_a_follower_that_goes_away_leaves_no_watch_no_descriptor_and_nobody_wait
         waiting = asyncio.Event()
         done = asyncio.create_task(waiting.wait())
         source = LogReading().follow(wanted_log(str(path)), done, changes)
-        assert text(await anext(source)) == b"one\n"
+        items = await anext(source)
+        assert not isinstance(items, LogPosition) and text(items) == b"one\n"
         await source.aclose()
         await until(lambda: open_now() == before, "the log's files closed")
         assert changes._watches == {}
@@ -304,3 +308,79 @@ def test_a_run_whose_end_cannot_be_known_is_reported_as_its_error(tmp_path: Path
 async def _bounded(work: Coroutine[Any, Any, bytes]) -> bytes:
     async with asyncio.timeout(LIMIT_SECONDS):
         return await work
+
+
+# -- positions
+
+
+OLD = line(b"old", tag=b"P", stream=b"stderr").replace(b"2026", b"2025", 1)  # the first piece of a line
+
+
+async def portions(wanted: WantedLog, changes: Inotify) -> list[Portion]:
+    """All of a log that is complete, with positions in between."""
+    complete = asyncio.sleep(0)
+    return [portion async for portion in LogReading().follow(replace(wanted, positions=True), complete, changes)]
+
+
+def parts(found: list[Portion]) -> tuple[bytes, list[LogPosition]]:
+    seen = b"".join(text(each) for each in found if not isinstance(each, LogPosition))
+    return seen, [each for each in found if isinstance(each, LogPosition)]
+
+
+def test_from_each_position_on_the_rest_is_read_also_after_a_rotation(tmp_path: Path) -> None:
+    async def test(changes: Inotify) -> None:
+        path = tmp_path / "log"
+        append(path, b"".join([line(b"one"), line(b"two", tag=b"P")]))
+        seen, positions = parts(await portions(wanted_log(str(path)), changes))
+        assert (seen, [each.gap for each in positions]) == (b"one\ntwo", [False, False])
+        append(path, line(b"three"))
+        path.rename(f"{path}.1")
+        append(path, line(b"four"))
+        whole = b"one\ntwothree\nfour\n"
+        for position, rest in zip(positions, (whole, whole[len(seen) :]), strict=True):
+            read, after = parts(await portions(wanted_log(str(path), after=position), changes))
+            assert (read, after[0].gap, after[0].files) == (rest, False, 2)
+
+    with_inotify(test)
+
+
+def test_a_position_in_the_middle_of_a_line_puts_no_second_time_before_it_and_keeps_the_choice(tmp_path: Path) -> None:
+    async def test(changes: Inotify) -> None:
+        path = tmp_path / "log"
+        append(path, b"".join([line(b"two", tag=b"P", stream=b"stdout"), OLD]))
+        wanted = wanted_log(str(path), timestamps=True, since_ns=TIME_NS - 1)
+        seen, positions = parts(await portions(wanted, changes))
+        assert seen == stamp(TIME_NS) + b" two"
+        assert positions[-1].begun == {"stdout": True, "stderr": False}
+        append(
+            path,
+            b"".join(
+                [line(b"err", stream=b"stderr"), line(b"three", stream=b"stdout"), line(b"new", stream=b"stderr")]
+            ),
+        )
+        read, _ = parts(await portions(replace(wanted, after=positions[-1]), changes))
+        assert read == b"three\n" + stamp(TIME_NS) + b" new\n"
+
+    with_inotify(test)
+
+
+def test_a_position_whose_file_is_gone_or_another_one_is_a_gap_and_the_log_is_read_from_its_beginning(
+    tmp_path: Path,
+) -> None:
+    async def test(changes: Inotify) -> None:
+        path = tmp_path / "log"
+        append(path, line(b"one"))
+        _, positions = parts(await portions(wanted_log(str(path)), changes))
+        new = tmp_path / "new"
+        append(new, line(b"two"))
+        new.rename(path)
+        changed = replace(positions[-1], place=replace(positions[-1].place, inode=os.stat(path).st_ino))
+        for position in (positions[-1], changed):  # deleted; and another file that has its inode
+            read, after = parts(await portions(wanted_log(str(path), after=position), changes))
+            assert (read, after[0].gap) == (b"two\n", True)
+        none, positions = parts(await portions(wanted_log(str(tmp_path / "none")), changes))
+        assert (none, positions[0].place.inode) == (b"", 0)
+        read, after = parts(await portions(wanted_log(str(path), after=positions[0]), changes))
+        assert (read, after[0].gap) == (b"two\n", False)
+
+    with_inotify(test)

@@ -259,6 +259,14 @@ def _is_open(fd: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{fd}")
 
 
+def test_no_process_is_started_to_find_the_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: object, **more: object) -> None:
+        raise AssertionError(words)
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    Inotify().close()
+
+
 def test_pyinotify_does_not_write_to_stderr_by_itself() -> None:
     assert logging.getLogger("pyinotify").handlers == []
 

@@ -63,9 +63,14 @@ async def test_what_has_begun_is_never_given_up(monkeypatch: pytest.MonkeyPatch)
     assert await room.surely(attempt) == "done"
 
 
+@pytest.mark.parametrize("kernel_says", [True, False])
 @in_loop
-async def test_room_is_there_when_so_many_can_be_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_room_is_there_when_so_many_can_be_opened_at_once(
+    monkeypatch: pytest.MonkeyPatch, kernel_says: bool
+) -> None:
     monkeypatch.setattr(room, "PATIENCE_SECONDS", 0.01)
+    if not kernel_says:
+        monkeypatch.setattr(room, "_open_now", lambda: 0)
     before, (soft, hard) = open_now(), resource.getrlimit(resource.RLIMIT_NOFILE)
     await room.wait_for(5, "five")
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + 20, hard))

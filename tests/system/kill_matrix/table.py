@@ -37,7 +37,10 @@ TRUE = "each end is told once, with its code, and nothing is left"
 TRUE_OR_UNKNOWN = "each end is told once, with its code, or as unknown with the cause; nothing is left"
 WHOLE = "no half of it is listed, nothing is left, what a container stands on is held"
 KEPT = "what was written is there until the volume is removed, and nothing of it is left then"
+FROZEN = "no half of it is listed, and nothing stays frozen"
+FILLED = "no container sees half of it"
 UNNOTICED = "no call of containerd's clients fails, each event comes once, and the end has its code"
+IN_FORCE = "the name is the old one or the new, and no other's; what is stored of limits is what the kernel has"
 EVERY_BYTE = "no byte of the output is lost or doubled, and no code is lost"
 
 
@@ -150,6 +153,17 @@ STOPS = these(
     *("init at start.before", "init at start.after"),
 )
 
+OF_PLUGINS = tuple(
+    f"{plugin}-{verb}.{side}"
+    for plugin in ("bridge", "host-local", "portmap")
+    for verb in ("ADD", "DEL")
+    for side in ("before", "after")
+)
+PLUGINS_FEW = these(
+    *("exitd at bridge-ADD.before", "exitd at host-local-ADD.before", "exitd at portmap-ADD.after"),
+    *("exitd at portmap-DEL.before", "exitd at host-local-DEL.after", "exitd at bridge-DEL.after"),
+)
+
 CONTAINER, POD, EXEC, TASK = "test_container_commands.py", "test_pod.py", "test_exec.py", "test_task.py"
 MONITORS, MEMBERS, RUNNING = "test_monitors.py", "test_pod_members.py", "test_exec_running.py"
 
@@ -168,6 +182,9 @@ MATRIX: dict[str, Row] = {
     ),
     "many containers": Row("test_container_calls.py", ("exitd", "keeper", "shim"), (AT_RANDOM,), TRUE_OR_UNKNOWN),
     "pause and resume": Row("test_pausing.py", ("exitd", "runtime"), ("pause.after", "resume.after"), TRUE),
+    # A container gets other limits; and another name, other limits and a stop.
+    "update": Row("test_changing.py", ("exitd", "runtime", "init"), ("update.before", "update.after"), IN_FORCE),
+    "changes, at calls": Row("test_changing.py", EXITD, CALLS, IN_FORCE, few=6),
     # A run without exitd: its shim and its keeper, at each system call of theirs.
     "run, its shim": Row(MONITORS, ("shim",), CALLS, TRUE),
     "run, its shim stands still": Row(MONITORS, ("shim",), CALLS, TRUE, deed="stopped"),
@@ -209,11 +226,18 @@ MATRIX: dict[str, Row] = {
     "exec, running": Row(RUNNING, ("shim", "exitd", "shim+exitd"), ("runs", "ends", "its limit"), TRUE),
     "exec, stands still": Row(RUNNING, ("shim",), ("runs",), TRUE, deed="stopped"),
     "execs, many": Row(RUNNING, EXITD, (AT_RANDOM,), TRUE),
+    # A container in a network of CNI, with a published port; the moments are its plugins'. No address, interface,
+    # namespace and rule is left.
+    "network": Row("test_network.py", EXITD, OF_PLUGINS, TRUE, few=PLUGINS_FEW),
+    "network, at calls": Row("test_network.py", EXITD, CALLS, TRUE, few=5),
     # An image: fetched, a container made on it, that removed, the image removed.
     "image, at calls": Row("test_image.py", EXITD, CALLS, WHOLE, few=9),
     "images, many clients": Row("test_image.py", EXITD, (AT_RANDOM,), WHOLE),
     # A named volume: made, written, read by the next container, refused while in use, removed.
     "volume, at calls": Row("test_volume.py", EXITD, CALLS, KEPT, few=5),
+    # Files of containers: an image made of one, and a new volume that gets what the image has there.
+    "commit, at calls": Row("test_files.py", EXITD, CALLS, FROZEN, few=4),
+    "volume fill, at calls": Row("test_files.py", EXITD, CALLS, FILLED, few=4),
     # A task of a real containerd, by ctr: run, an exec, paused, resumed, ended, deleted.
     "task": Row(TASK, EXITD, AND_BACK, UNNOTICED, few=2),
     "task, at calls": Row(TASK, EXITD, CALLS, UNNOTICED, few=3),

@@ -27,7 +27,7 @@ from supervisor.api.client import Client
 from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs, rundir
 from tests.system import daemons, execs, lives
-from tests.system.daemons import Daemon
+from tests.system.daemons import APART, Daemon
 from tests.system.execs import end_of
 from tests.system.keepers import Node
 from tests.system.kill_matrix.table import row
@@ -335,7 +335,7 @@ def test_a_replacement_that_failed_while_exitd_alone_had_the_output_is_tried_aga
     with installation(tmp_path) as programs_of_its_own:
         program = (str(programs_of_its_own / "python"), "-m", "supervisor")
         shim, away = programs_of_its_own / "exitd-shim", programs_of_its_own / "away"
-        with daemons.daemon(program=program, extra=("--reconcile-seconds", "0.2")) as daemon:
+        with daemons.daemon(program=program, extra=(*APART, "--reconcile-seconds", "0.2")) as daemon:
             subjects = [Subject(daemon, tmp_path / name, name == "tty") for name in ("pipes", "tty")]
             with daemon.client() as client:
                 for subject in subjects:

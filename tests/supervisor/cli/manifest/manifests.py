@@ -33,12 +33,12 @@ def play(document: dict[str, Any], **how: str) -> Play:
 
 
 def elsewhere(found: Play) -> tuple[PodPlan, ...]:
-    """Its pods without the places they are from."""
+    """Its pods without the places they are from, and without the ports that people may read."""
     return tuple(
         replace(
             plan,
-            inits=tuple(replace(member, where="") for member in plan.inits),
-            members=tuple(replace(member, where="") for member in plan.members),
+            inits=tuple(replace(member, where="", ports=()) for member in plan.inits),
+            members=tuple(replace(member, where="", ports=()) for member in plan.members),
         )
         for plan in found.pods
     )

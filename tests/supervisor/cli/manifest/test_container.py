@@ -135,7 +135,7 @@ def test_volumes_are_mounted_where_a_container_says() -> None:
         ({"name": "e", "mountPath": "x"}, "no absolute path"), ({"name": "e", "mountPath": "/a:b"}, "without a colon"),
         ({"name": "e", "mountPath": "/e"}, "/e is mounted twice"),
         ({"name": "e", "mountPath": "/x", "subPath": "a"}, "a hostPath volume of that very path"),
-        ({"name": "e", "mountPath": "/x", "subPathExpr": "$(A)"}, "a hostPath volume of that very path"),
+        ({"name": "e", "mountPath": "/x", "subPathExpr": "$(A)"}, "write the path itself, as subPath"),
         ({"name": "e", "mountPath": "/x", "mountPropagation": "Bidirectional"}, "private to each container"),
         ({"name": "e", "mountPath": "/x", "recursiveReadOnly": "Enabled"}, "stay as they are"),
         ({"name": "e", "mountPath": "/x", "bindMountOptions": ["noexec"]}, "that is all"),
@@ -150,18 +150,21 @@ def test_a_mount_that_cannot_be_is_refused(mount: dict[str, object], why: str) -
 @pytest.mark.parametrize(
     ("volume", "why"),
     [
-        ({"name": "v"}, "either an emptyDir or a hostPath"),
-        ({"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}, "either an emptyDir or a hostPath"),
+        ({"name": "v"}, "a volume is one of emptyDir, hostPath"),
+        ({"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}, "a volume is one of emptyDir, hostPath"),
         ({"name": "e", "emptyDir": {}}, "the volume e is there twice"), ({"name": "V", "emptyDir": {}}, "no DNS label"),
-        ({"name": "v", "emptyDir": {"medium": "Memory"}}, "a directory on its disk, not in memory"),
-        ({"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}, "no limit of its own"),
+        ({"name": "v", "emptyDir": {"medium": "HugePages"}}, "'HugePages' is none of , Memory"),
+        ({"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}, "in memory alone; add medium: Memory, or drop it"),
+        ({"name": "v", "emptyDir": {"sizeLimit": "2Pi", "medium": "Memory"}}, "more than any machine has"),
+        ({"name": "v", "configMap": {}}, "name is missing"), ({"name": "v", "secret": {}}, "secretName is missing"),
+        ({"name": "v", "persistentVolumeClaim": {}}, "claimName is missing"),
         ({"name": "v", "emptyDir": {"mode": 0}}, "open to all users"),
         ({"name": "v", "hostPath": {"path": "x"}}, "no absolute path"),
         ({"name": "v", "hostPath": {}}, "path is missing"),
         ({"name": "v", "hostPath": {"path": "/x", "type": "CharDevice"}}, "no devices"),
         ({"name": "v", "hostPath": {"path": "/x", "type": "Pipe"}}, "'Pipe' is none of"),
-        *(({"name": "v", kind: {"a": "b"}}, "exitd's volumes are emptyDir and hostPath")
-          for kind in ("configMap", "secret", "persistentVolumeClaim", "projected", "downwardAPI", "csi", "image")),
+        *(({"name": "v", kind: {"a": "b"}}, "exitd's volumes are emptyDir, hostPath, configMap, secret")
+          for kind in ("csi", "image", "nfs")),
     ],
 )  # fmt: skip
 def test_a_volume_that_cannot_be_is_refused(volume: dict[str, object], why: str) -> None:
@@ -183,6 +186,6 @@ def test_restart_rules_that_cannot_be_are_refused(rules: list[object], why: str)
 
 
 def test_a_warning_is_no_refusal_and_both_have_their_place() -> None:
-    found = play(manifest(containers=[container(), container(name="b", livenessProbe={"exec": {}})]))
+    found = play(manifest(containers=[container(), container(name="b", resizePolicy=[{"a": "b"}])]))
     (warning,) = found.warnings
-    assert warning.startswith("pod.yaml:1:") and "spec.containers[1].livenessProbe: ignored: exitd runs no" in warning
+    assert warning.startswith("pod.yaml:1:") and "spec.containers[1].resizePolicy: ignored: resources are" in warning

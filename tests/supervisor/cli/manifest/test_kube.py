@@ -128,15 +128,17 @@ def test_all_that_is_wrong_is_reported_at_once_and_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("kind: Deployment\nmetadata: {}", "pod.yaml:1:1: kind: exitd plays Pods and nothing else, no Deployment"),
-        ("apiVersion: v1\nkind: ConfigMap", "pod.yaml:2:1: kind: exitd plays Pods and nothing else, no ConfigMap"),
+        ("kind: ReplicaSet\nmetadata: {}", "pod.yaml:1:1: kind: exitd plays no ReplicaSet; write a Deployment"),
+        ("apiVersion: v1\nkind: Job", "pod.yaml:2:1: kind: exitd plays no Job; write a Pod with restartPolicy: Never"),
+        ("kind: Knob", "kind: exitd plays no Knob; exitd plays Pod, ConfigMap, Secret, PersistentVolumeClaim, Depl"),
+        ("kind: Service", "no Pod in there"),
         ("apiVersion: v1", "pod.yaml:1:1: kind is missing"),
         ("- a", "pod.yaml:1:1: must be a mapping; it is a list"),
         ("kind: [Pod]", "pod.yaml:1:1: kind: must be a text; it is a list"),
         ("kind: Pod", "pod.yaml:1:1: apiVersion is missing"),
         ("", "no Pod in there"),
         ("# nothing", "no Pod in there"),
-        ("kind: List\nitems: [{kind: Secret}]", "pod.yaml:2:10: items[0].kind: exitd plays Pods and nothing else"),
+        ("kind: List\nitems: [{kind: DaemonSet}]", "pod.yaml:2:10: items[0].kind: exitd plays no DaemonSet; this is"),
     ],
 )  # fmt: skip
 def test_what_is_no_pod_is_refused_by_its_kind_and_line(text: str, what: str) -> None:
@@ -205,9 +207,12 @@ def test_restart_policies_are_kubernetes_own(policies: tuple[str | None, str | N
     assert (plan.inits[0].spec.restart, plan.members[0].spec.restart) == (inits, others)
 
 
-def test_a_sidecar_and_an_init_containers_probes_are_refused() -> None:
-    sidecar = manifest(initContainers=[container(name="side", restartPolicy="Always")])
-    assert "knows no sidecars" in refusal(sidecar)
+def test_an_init_containers_probes_are_refused_and_a_sidecars_are_not() -> None:
+    probe = {"exec": {"command": ["true"]}}
+    sidecar = container(name="side", restartPolicy="Always", startupProbe=probe)
+    plan = pod(manifest(restartPolicy="Never", initContainers=[container(name="i"), sidecar]))
+    assert [(each.sidecar, each.spec.restart) for each in plan.inits] == [(False, "no"), (True, "always")]
+    assert list(plan.pause.pod.sidecars) == ["web-side"] and plan.inits[1].spec.probes.startup.args == ["true"]
     for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
         assert "an init container has none" in refusal(
             manifest(initContainers=[container(name="i", **{field: {"a": 1}})])
@@ -292,8 +297,8 @@ def test_annotations_that_kubernetes_no_longer_reads_are_ignored_with_a_warning(
 def test_names_are_found_in_files_that_cannot_be_played() -> None:
     text = "kind: Pod\nmetadata: {name: a, namespace: ns}\nspec: {hostIPC: true}\n---\nkind: Pod\nmetadata: {name: b}\n"
     assert kube.names((ManifestSource("f", text), ManifestSource("f", text))) == (("ns", "a"), ("default", "b"))
-    with pytest.raises(BadRequest, match="f:1:1: kind: exitd plays Pods"):
-        kube.names((ManifestSource("f", "kind: Service"),))
+    with pytest.raises(BadRequest, match="f:1:1: kind: exitd plays no StatefulSet"):
+        kube.names((ManifestSource("f", "kind: StatefulSet"),))
     with pytest.raises(BadRequest, match=r"f:1:1: metadata\.name is missing"):
         kube.names((ManifestSource("f", "kind: Pod"),))
 

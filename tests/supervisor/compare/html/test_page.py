@@ -212,4 +212,28 @@ def test_the_drawings_of_a_big_report_are_no_bigger_than_those_of_a_small_one() 
     def drawn(text: str) -> int:
         return len(text.partition("<script")[0])
 
-    assert drawn(big) < 1.1 * drawn(page(made_up(rounds=1)))
+    assert drawn(big) < 1.1 * drawn(page(made_up(rounds=5)))
+
+
+def test_the_finding_comes_first_then_speed_then_memory() -> None:
+    sections = [each.get("id") for each in whole().iter("section")]
+    assert sections == [
+        *("finding", "faults", "restart", "latency", "storms", "memory", "conditions", "ways", "designs"),
+    ]
+    assert words(next(whole().iter("h1"))) == "How containers end: who reports it truly, and at what cost"
+    finding = words(next(each for each in whole().iter("section") if each.get("id") == "finding"))
+    assert "Every exit was reported right, or honestly unknown, by exitd + runc" in finding
+    assert "exit 137 for exit 43 (shim killed)" in finding
+
+
+def test_a_page_of_a_busy_machine_begins_with_a_warning_and_calls_nothing_idle() -> None:
+    root = tree(replace(WHOLE, rest=(0.4,)))
+    (warned,) = (each for each in root.iter("p") if each.get("class") == "warning")
+    assert "others used up to 60 % of all processors" in words(warned)
+    body = words(next(root.iter("body"))).replace(words(warned), "").partition('"version"')[0]
+    assert "idle machine" not in body and "unloaded" in body
+    assert not [each for each in whole().iter("p") if each.get("class") == "warning"]
+
+
+def test_it_prints_on_a4() -> None:
+    assert "@page { size: A4; margin: 14mm }" in whole_text()

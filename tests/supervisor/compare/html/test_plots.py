@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from supervisor.compare.html.plots import Drawing, PlotLine, Row, lines, mark, strips, svg, thinned
 from supervisor.compare.looks import WayLook
-from supervisor.compare.summary import band
+from supervisor.compare.summary import Band, band
 from supervisor.compare.words import milliseconds, number
 
 FIGURES = st.lists(st.floats(-1e15, 1e15) | st.floats(0, 1e3), min_size=1, max_size=8)
@@ -68,7 +68,24 @@ def test_a_wide_range_is_logarithmic_and_says_so() -> None:
     axes = drawn(strip(3, 300))
     assert (axes.get_xscale(), axes.get_xlim()) == ("log", (2, 500))
     assert ticks(axes) == ["10 ms", "100 ms"]
-    assert "time, logarithmic; band: p5 to p95" in {each.get_text() for each in axes.figure.texts}
+    assert "time, logarithmic" in {each.get_text() for each in axes.figure.texts}
+
+
+def test_a_band_is_drawn_of_five_samples_and_more_and_n_stands_beside_each_row() -> None:
+    few, enough = drawn(strip(40, 50, 60, 90)), drawn(strip(40, 50, 60, 70, 90))
+    assert (len(few.patches), len(enough.patches)) == (0, 1)
+    assert "time" in {each.get_text() for each in few.figure.texts}
+    assert "time; band: p5 to p95, n = 5" in {each.get_text() for each in enough.figure.texts}
+    assert {"4"} <= {each.get_text() for each in few.texts} and {"5"} <= {each.get_text() for each in enough.texts}
+
+
+@pytest.mark.parametrize(("n", "shown"), [(4, False), (5, True)])
+def test_a_line_has_its_band_from_five_samples_on(n: int, shown: bool) -> None:
+    points = ((1.0, Band(n, 1, 2, 30)), (2.0, Band(n, 1, 3, 30)))
+    axes = drawn(lines("title", "note", "along", "", milliseconds, [PlotLine("a", LOOK, points)]))
+    (filled,) = axes.collections
+    assert bool(filled.get_paths()) is shown
+    assert any("n = 5" in each.get_text() for each in axes.figure.texts) is shown
 
 
 def test_zero_on_a_logarithmic_axis_is_drawn_at_its_end_and_reported() -> None:

@@ -93,7 +93,7 @@ def test_on_v1_a_limit_of_cpu_time_is_where_that_controller_is(v1: pathlib.Path)
 
 def test_a_limit_that_cannot_be_set_is_a_named_error(v1: pathlib.Path, tmp_path: pathlib.Path) -> None:
     put(tmp_path / "memory/exitd", "a file in the way")
-    with pytest.raises(ShimFailed, match="nothing was started"):
+    with pytest.raises(ShimFailed, match="memory limit is not set"):
         cgroups.limit_memory("/exitd/pod-1", 5 << 20, str(v1))
     (tmp_path / "memory/cgroup.procs").unlink()
     with pytest.raises(ShimFailed, match="not mounted"):

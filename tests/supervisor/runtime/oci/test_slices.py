@@ -32,6 +32,11 @@ def test_the_limits_have_systemds_names_and_units_and_none_is_left_out_as_zero()
     assert slices.properties(Pod()) == {}
 
 
+def test_a_limit_that_was_cleared_is_systemds_infinity() -> None:
+    names = ("memory_bytes", "pids_limit", "memory_swap_bytes")
+    assert slices.explicit(Pod(pids_limit=9, cpu_limit_milli=5), names) == {"MemoryMax": 2**64 - 1, "TasksMax": 9}
+
+
 @pytest.fixture
 def asked(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """A busctl and a systemctl that note their words in this file, and fail in the verbs of the file `fails`."""
@@ -74,7 +79,7 @@ async def test_one_that_is_there_gets_them_and_where_systemd_refuses_that_too_th
     altered = f"{CALLED} SetUnitProperties sba(sv) exitd-{POD}.slice true {WANTED}"
     assert words(asked)[1:] == [altered]
     failing(asked, "StartTransientUnit", "SetUnitProperties")
-    with pytest.raises(ShimFailed, match=r"no limits \(no StartTransientUnit; no SetUnitProperties\), nothing was"):
+    with pytest.raises(ShimFailed, match=r"no such limits \(no StartTransientUnit; no SetUnitProperties\)"):
         await slices.limit(POD, slices.properties(LIMITS))
 
 

@@ -1,0 +1,364 @@
+"""The client for asyncio: the same methods as `client.Client`, with the same words. One for each event loop."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from exitd_client import attaching, calls, errors, values, wire
+from exitd_client.following import Following
+from exitd_client.spec import SpecFields
+from exitd_client.wire import grpc
+
+import grpc.aio  # isort: skip  # after wire has set how
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """exitd on this machine, asked over its socket. Use it with `async with`, in the loop where it was made.
+
+    All is as for `Client`. A task that is cancelled ends its call; what exitd has begun goes on.
+    """
+
+    def __init__(self, address: str | None = None, *, reconnect_seconds: float = 60.0) -> None:
+        """`address` is the socket; left out, EXITD_ADDRESS or EXITD_STATE say it, as for exitctl. Nothing is asked
+        yet. Raises BadRequest."""
+        self.path = wire.socket_path(address, os.environ)
+        self._reconnect_seconds = reconnect_seconds
+        self._channel: grpc.aio.Channel | None = None
+        self._stubs: dict[str, Any] = {}
+        self._introduction = _Introduction(wire.identity_path(self.path))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the connection, and every call that has not ended."""
+        if self._channel is not None:
+            await self._channel.close()
+        self._channel, self._stubs = None, {}
+        self._introduction.close()
+
+    async def run(
+        self,
+        image: str = "",
+        args: Sequence[str] = (),
+        *,
+        replace: bool = False,
+        timeout: float | None = None,
+        **fields: Unpack[SpecFields],
+    ) -> values.Container:
+        """Create a container and start it; it runs when this returns, and `wait` has its end.
+
+        `image` is what `exitctl run` takes (docker://NAME, oci:DIR, a name of the store); left out, `rootfs` or
+        `bundle` say what it runs on. `replace` first removes the container that has its name.
+        """
+        deadline = wire.Deadline(timeout)
+        made = await self.create(image, args, replace=replace, timeout=timeout, **fields)
+        try:
+            return await self._ask(calls.start(made.id).within(deadline.left()))
+        except errors.ExitdError:
+            if fields.get("auto_remove"):  # nothing else would remove one that never ran
+                with contextlib.suppress(errors.ExitdError):
+                    await self._ask(calls.rm(made.id, force=True))
+            raise
+
+    async def create(
+        self,
+        image: str = "",
+        args: Sequence[str] = (),
+        *,
+        replace: bool = False,
+        timeout: float | None = None,
+        **fields: Unpack[SpecFields],
+    ) -> values.Container:
+        """Create a container without starting it. As `run`."""
+        deadline = wire.Deadline(timeout)
+        call = calls.create(image, args, fields, replaces=replace)
+        if calls.is_pulled(call):
+            call = calls.with_image(call, await self.pull(image, timeout=timeout))
+        return await self._ask(call.within(deadline.left()))
+
+    async def start(self, container: str, *, timeout: float | None = None) -> values.Container:
+        """Start a created container, or begin a new run of one that has ended."""
+        return await self._ask(calls.start(container).within(timeout))
+
+    async def stop(
+        self, container: str, *, grace_seconds: int | None = None, timeout: float | None = None
+    ) -> values.Container:
+        """Send its stop signal, and SIGKILL after the grace period; it has ended when this returns."""
+        spec = await self._spec(container) if grace_seconds is None else {}
+        return await self._ask(calls.stop(container, grace_seconds, spec).within(timeout))
+
+    async def restart(
+        self, container: str, *, grace_seconds: int | None = None, timeout: float | None = None
+    ) -> values.Container:
+        """Stop it and begin a new run."""
+        spec = await self._spec(container) if grace_seconds is None else {}
+        return await self._ask(calls.restart(container, grace_seconds, spec).within(timeout))
+
+    async def kill(
+        self,
+        container: str,
+        signal: str = "SIGKILL",
+        *,
+        everyone: bool = False,
+        exec_id: str = "",
+        timeout: float | None = None,
+    ) -> None:
+        """Send a signal to its first process, or to `everyone` in it; or to an exec's."""
+        await self._ask(calls.kill(container, signal, everyone=everyone, exec_id=exec_id).within(timeout))
+
+    async def pause(self, container: str, *, timeout: float | None = None) -> None:
+        """Freeze all its processes."""
+        await self._ask(calls.pause(container).within(timeout))
+
+    async def resume(self, container: str, *, timeout: float | None = None) -> None:
+        await self._ask(calls.resume(container).within(timeout))
+
+    async def rm(self, container: str, *, force: bool = False, timeout: float | None = None) -> None:
+        """Remove it; a running one only with `force`. Its exits stay in the ledger."""
+        await self._ask(calls.rm(container, force=force).within(timeout))
+
+    async def ps(
+        self, *, all: bool = False, filters: Sequence[str] = (), timeout: float | None = None
+    ) -> tuple[values.Container, ...]:
+        """List the containers that run, or `all`. Filters are KEY=VALUE: id, name, status, label, namespace."""
+        return await self._ask(calls.ps(all=all, filters=filters).within(timeout))
+
+    async def inspect(self, container: str, *, timeout: float | None = None) -> values.Container:
+        return await self._ask(calls.inspect(container).within(timeout))
+
+    async def wait(
+        self,
+        container: str,
+        *,
+        condition: str = "exited",
+        run: int = 0,
+        exec_id: str = "",
+        timeout: float | None = None,
+    ) -> values.Exit:
+        """Return how it ended, once it has: the run that goes on now, or the newest, or `run`; or of an exec.
+
+        `condition`: exited, next-exit, or removed. Raises TimedOut; NeverEnded for one that never ran.
+        """
+        deadline = wire.Deadline(timeout)
+        if condition == "exited" and not run and not exec_id:
+            container, run = await self._life(container, deadline)
+        call = calls.wait(container, condition=condition, run=run, exec_id=exec_id)
+        return await self._ask_again(call, deadline)
+
+    async def wait_pod(self, pod: str, *, timeout: float | None = None) -> tuple[values.Exit, ...]:
+        """Return how each member of a pod ended, by creation, once all have for good or the pod has."""
+        return await self._ask_again(calls.wait_pod(pod), wire.Deadline(timeout))
+
+    async def exec(
+        self,
+        container: str,
+        args: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        user: str = "",
+        tty: bool = False,
+        input: bytes | None = None,
+        most_bytes: int = attaching.MOST_BYTES,
+        timeout: float | None = None,
+    ) -> values.ExecResult:
+        """Run another command in a running container, and return its end and all it wrote.
+
+        After `timeout` exitd kills it and what it started: its end has the reason timeout. Raises OutputTooLong when it
+        writes more than `most_bytes`.
+        """
+        fields: dict[str, Any] = {"env": env, "cwd": cwd, "user": user, "tty": tty}
+        fields |= {"stdin": input is not None, "attach": True, "timeout_seconds": timeout or 0.0}
+        begun = await self._ask(calls.exec(container, args, fields))
+        limit = None if timeout is None else timeout + calls.KILL_SECONDS
+        output = attaching.Output(most_bytes)
+        try:
+            await self._attach(attaching.requests(begun, input), output, limit)
+        except errors.OutputTooLong:
+            with contextlib.suppress(errors.ExitdError):  # it may have ended just now
+                await self.kill(begun.container, everyone=True, exec_id=begun.id)
+            raise
+        end = await self.wait(begun.container, run=begun.run, exec_id=begun.id, timeout=limit)
+        return values.ExecResult(id=begun.id, exit=end, stdout=output.stdout, stderr=output.stderr)
+
+    def logs(
+        self,
+        container: str,
+        *,
+        follow: bool = False,
+        tail: int = 0,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        run: int = 0,
+        timeout: float | None = None,
+    ) -> AsyncIterator[values.LogPart]:
+        """Yield what it wrote, or the last `tail` lines of it. With `follow` until its run has ended."""
+        call = calls.logs(container, follow=follow, tail=tail, since=since, until=until, run=run)
+        return self._each(call.within(timeout))
+
+    def exits(
+        self,
+        *,
+        since: datetime | None = None,
+        container: str = "",
+        unknown: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncIterator[values.Exit]:
+        """Yield the ledger, oldest first, removed containers included."""
+        return self._each(calls.exits(since=since, container=container, unknown=unknown).within(timeout))
+
+    def events(
+        self,
+        *,
+        since: int | datetime | None = None,
+        until: datetime | None = None,
+        filters: Sequence[str] = (),
+        follow: bool = True,
+        timeout: float | None = None,
+    ) -> AsyncIterator[values.Event]:
+        """Yield events from a number or time on; left out, what happens once the iteration has begun. Filters are
+        KEY=VALUE: id, name, type, namespace.
+
+        Over restarts of exitd it goes on with the next number: nothing is missed, nothing comes twice. Raises
+        Compacted where exitd no longer keeps them.
+        """
+        return self._follow(since, Following(0, until, filters, follow), wire.Deadline(timeout))
+
+    async def images(self, *, timeout: float | None = None) -> tuple[values.Image, ...]:
+        """List the images of exitd's own store."""
+        return await self._ask(calls.images().within(timeout))
+
+    async def pull(self, image: str, *, if_missing: bool = True, timeout: float | None = None) -> values.Image:
+        """Bring an image into the store: docker://NAME, oci:DIR[:TAG], docker-archive:FILE."""
+        return await self._ask(calls.pull(image, if_missing=if_missing).within(timeout))
+
+    async def version(self, *, timeout: float | None = None) -> values.Version:
+        return await self._ask(calls.version().within(timeout))
+
+    def _stub(self, method: str) -> Any:
+        """Return what calls a method. The channel is made within the loop that it is for."""
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(wire.target(self.path), options=wire.OPTIONS)
+            self._stubs = wire.stubs(self._channel)
+        return self._stubs[method]
+
+    async def _ask(self, call: calls.Call[T]) -> T:
+        metadata = await self._introduction.metadata()
+        try:
+            reply = await self._stub(call.method)(call.request, timeout=call.seconds, metadata=metadata)
+        except grpc.RpcError as error:
+            raise wire.failure(error, self.path) from error
+        return call.read(reply)
+
+    async def _ask_again(self, call: calls.Call[T], deadline: wire.Deadline) -> T:
+        """Ask what is safe to ask again until exitd answers."""
+        patience = wire.Patience(self._reconnect_seconds)
+        while True:
+            began = time.monotonic()
+            try:
+                return await self._ask(call.within(deadline.left(call.seconds)))
+            except errors.AWAY as error:
+                if time.monotonic() - began > wire.THERE_SECONDS:
+                    patience.renew()
+                patience.spend(deadline, error)
+                await asyncio.sleep(wire.AGAIN_SECONDS)
+
+    async def _each(self, call: calls.Call[T]) -> AsyncGenerator[T, None]:
+        """Yield the replies of a call, which ends with the iteration."""
+        metadata = await self._introduction.metadata()
+        replies = self._stub(call.method)(call.request, timeout=call.seconds, metadata=metadata)
+        try:
+            async for reply in replies:
+                yield call.read(reply)
+        except grpc.RpcError as error:
+            raise wire.failure(error, self.path) from error
+        finally:
+            replies.cancel()
+
+    async def _follow(
+        self, since: int | datetime | None, following: Following, deadline: wire.Deadline
+    ) -> AsyncIterator[values.Event]:
+        if since is None:
+            since = await self._ask_again(calls.newest_event(), deadline) + 1
+        following.since = since
+        patience = wire.Patience(self._reconnect_seconds)
+        while True:
+            async with aclosing(self._each(following.call().within(deadline.left()))) as replies:
+                try:
+                    async for reply in replies:
+                        patience.renew()
+                        event = following.read(reply)
+                        if event is not None:
+                            yield event
+                        if following.missed:
+                            break
+                    else:
+                        return
+                except errors.AWAY as error:
+                    patience.spend(deadline, error)
+                    await asyncio.sleep(wire.AGAIN_SECONDS)
+
+    async def _attach(self, requests: Sequence[Any], output: attaching.Output, limit: float | None) -> None:
+        metadata = await self._introduction.metadata()
+        call = self._stub("Attach")(iter(requests), timeout=limit, metadata=metadata)
+        try:
+            async for reply in call:
+                output.add(reply)
+        except grpc.RpcError as error:
+            raise wire.failure(error, self.path) from error
+        finally:
+            call.cancel()
+
+    async def _life(self, container: str, deadline: wire.Deadline) -> tuple[str, int]:
+        """Return the id and run that a name stands for now, so that a wait that begins anew is for the same; the name
+        itself and 0 where it does not live."""
+        try:
+            found = await self._ask_again(calls.inspect(container), deadline)
+        except errors.NoSuchContainer:
+            return container, 0  # the ledger may know it
+        return (found.id, found.run) if attaching.is_alive(found) else (container, 0)
+
+    async def _spec(self, container: str) -> Mapping[str, Any]:
+        return (await self.inspect(container)).spec
+
+
+class _Introduction:
+    """The open connection by which exitd knows who asks; opened anew when exitd has closed it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = asyncio.Lock()
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._token = ""
+
+    async def metadata(self) -> tuple[tuple[str, str], ...]:
+        async with self._lock:
+            if self._reader is None or self._reader.at_eof() or self._reader.exception() is not None:
+                self.close()
+                with contextlib.suppress(OSError, TimeoutError, ValueError):  # the calls themselves say what is wrong
+                    await asyncio.wait_for(self._introduce(), wire.GREETING_SECONDS)
+            return wire.metadata(self._token)
+
+    async def _introduce(self) -> None:
+        self._reader, self._writer = await asyncio.open_unix_connection(self._path, limit=wire.TOKEN_BYTES)
+        self._token = wire.token_of(await self._reader.readline())
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._reader, self._writer, self._token = None, None, ""

@@ -1,0 +1,354 @@
+"""What exitd answers, as frozen values. Times are aware datetimes in UTC; `*_ns` are nanoseconds since 1970."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from exitd_client.messages import phase
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A pid alone is no name: `started_ticks` (clock ticks since boot, proc_pid_stat(5)) makes it one."""
+
+    pid: int
+    started_ticks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class By:
+    """Who asked for it."""
+
+    uid: int | None
+    pid: int | None
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oom:
+    """What the kernel killed for memory. `init`: the container's first process was among it."""
+
+    init: bool
+    kills: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What Kubernetes calls it."""
+
+    namespace: str
+    pod: str
+    container: str
+    image: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a run ended. `kind` is exited (then `code` is set), signaled (then `signal` is), or unknown: then `cause` is
+    why, and `number` may be a number that was seen and proves nothing. exitd makes up no code, and neither does this
+    client: a kind that it does not know is one without code and signal."""
+
+    container: str
+    name: str
+    namespace: str
+    run: int
+    exec_id: str
+    kind: str
+    code: int | None
+    signal: int | None
+    core: bool
+    number: int | None
+    cause: str
+    source: str  # which witness saw it: record | fifo | keeper | zombie | pidfd | procevents | shimv2-... | none
+    reason: str  # self | stop | kill | oom | timeout | health | pause-exit | node-shutdown | unknown
+    by: By | None
+    oom: Oom | None
+    at: datetime
+    at_ns: int
+    at_is_found: bool  # `at` is when it was found ended
+    started_at: datetime | None
+    decision: str  # ended | restart | remove
+    rule: str
+    init: Process | None
+    left_behind: int
+    unverified: str
+    names: Names | None
+
+    @property
+    def is_success(self) -> bool:
+        """True only for a code of 0 that was seen."""
+        return self.code == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exec:
+    """A further command in a container."""
+
+    id: str
+    container: str
+    run: int
+    args: tuple[str, ...]
+    phase: str  # creating | running | exited
+    init: Process | None
+    started_at: datetime | None
+    exit: Exit | None
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult:
+    """An exec that has ended, and what it wrote; with a terminal all of it is in `stdout`."""
+
+    id: str
+    exit: Exit
+    stdout: bytes
+    stderr: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container as it is now. `spec` is its whole ContainerSpec as JSON has it, under the API's names."""
+
+    id: str
+    name: str
+    namespace: str
+    image: str
+    args: tuple[str, ...]
+    labels: Mapping[str, str]
+    phase: str  # creating | created | starting | running | paused | exited | restarting | removing
+    run: int
+    init: Process | None
+    shim: Process | None
+    created_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    exit: Exit | None  # of the newest run that has ended
+    restart_count: int
+    restart_at: datetime | None
+    recovering: bool
+    error: str
+    damaged: str
+    monitored_by: str
+    log_path: str
+    bundle_path: str
+    run_directory: str
+    sandbox_run: int
+    health: str  # starting | healthy | unhealthy; empty without a check
+    execs: tuple[Exec, ...]
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What happened. `seq` is its number: `events(since=seq + 1)` goes on behind it."""
+
+    seq: int
+    time: datetime
+    type: str
+    id: str
+    name: str
+    namespace: str
+    pod_id: str
+    exec_id: str
+    exit: Exit | None
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    id: str
+    digest: str
+    names: tuple[str, ...]
+    size_bytes: int
+    created: str
+    users: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPart:
+    """Bytes as the container wrote them, not always whole lines."""
+
+    data: bytes
+    stream: str  # stdout | stderr
+    time: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """Of exitd."""
+
+    version: str
+    api: str
+    python: str
+
+
+# Fields of the API that these values have not, by message.
+LEFT: Mapping[str, tuple[str, ...]] = {"Container": ("streams",)}
+# And those that they have under other names.
+RENAMED: Mapping[str, Mapping[str, str]] = {
+    "Exit": {"container_id": "container"},
+    "Exec": {"container_id": "container"},
+}
+
+
+def moment(time: datetime) -> dict[str, int]:
+    """Return the fields of a Timestamp. Raises TypeError for a time without a zone, which could mean two moments."""
+    if time.tzinfo is None:
+        raise TypeError(f"{time!r} has no time zone: write datetime.now(UTC), or astimezone()")
+    since = time - _EPOCH
+    return {"seconds": since.days * 86_400 + since.seconds, "nanos": since.microseconds * 1000}
+
+
+def exit_of(found: Any) -> Exit:
+    return Exit(
+        container=found.container_id,
+        name=found.name,
+        namespace=found.namespace,
+        run=found.run,
+        exec_id=found.exec_id,
+        kind=found.kind,
+        code=_optional(found, "code"),
+        signal=_optional(found, "signal"),
+        core=found.core,
+        number=_optional(found, "number"),
+        cause=found.cause,
+        source=found.source,
+        reason=found.reason,
+        by=_by(found.by) if found.HasField("by") else None,
+        oom=_oom(found.oom) if found.HasField("oom") else None,
+        at=_time(found.at),
+        at_ns=found.at.seconds * SECOND_NS + found.at.nanos,
+        at_is_found=found.at_is_found,
+        started_at=_time_of(found, "started_at"),
+        decision=found.decision,
+        rule=found.rule,
+        init=_process_of(found, "init"),
+        left_behind=found.left_behind,
+        unverified=found.unverified,
+        names=_names(found.names) if found.HasField("names") else None,
+    )
+
+
+def container_of(found: Any) -> Container:
+    spec = found.spec
+    return Container(
+        id=found.id,
+        name=spec.name,
+        namespace=spec.namespace,
+        image=spec.image,
+        args=tuple(spec.args),
+        labels=dict(spec.labels),
+        phase=phase(found.phase),
+        run=found.run,
+        init=_process_of(found, "init"),
+        shim=_process_of(found, "shim"),
+        created_at=_time_of(found, "created_at"),
+        started_at=_time_of(found, "started_at"),
+        finished_at=_time_of(found, "finished_at"),
+        exit=_exit_of(found),
+        restart_count=found.restart_count,
+        restart_at=_time_of(found, "restart_at"),
+        recovering=found.recovering,
+        error=found.error,
+        damaged=found.damaged,
+        monitored_by=found.monitored_by,
+        log_path=found.log_path,
+        bundle_path=found.bundle_path,
+        run_directory=found.run_directory,
+        sandbox_run=found.sandbox_run,
+        health=found.health.status,
+        execs=tuple(exec_of(each) for each in found.execs),
+        spec=MessageToDict(spec, preserving_proto_field_name=True),
+    )
+
+
+def exec_of(found: Any) -> Exec:
+    return Exec(
+        id=found.id,
+        container=found.container_id,
+        run=found.run,
+        args=tuple(found.spec.args),
+        phase=found.phase,
+        init=_process_of(found, "init"),
+        started_at=_time_of(found, "started_at"),
+        exit=_exit_of(found),
+        spec=MessageToDict(found.spec, preserving_proto_field_name=True),
+    )
+
+
+def event_of(found: Any) -> Event:
+    return Event(
+        seq=found.seq,
+        time=_time(found.time),
+        type=found.type,
+        id=found.id,
+        name=found.name,
+        namespace=found.namespace,
+        pod_id=found.pod_id,
+        exec_id=found.exec_id,
+        exit=_exit_of(found),
+        attributes=dict(found.attributes),
+    )
+
+
+def image_of(found: Any) -> Image:
+    return Image(
+        id=found.id,
+        digest=found.digest,
+        names=tuple(found.names),
+        size_bytes=found.size_bytes,
+        created=found.created,
+        users=tuple(found.users),
+    )
+
+
+def log_part_of(found: Any) -> LogPart:
+    return LogPart(data=found.data, stream=found.stream, time=_time_of(found, "time"))
+
+
+def version_of(found: Any) -> Version:
+    return Version(version=found.version, api=found.api, python=found.python)
+
+
+def _exit_of(found: Any) -> Exit | None:
+    return exit_of(found.exit) if found.HasField("exit") else None
+
+
+def _optional(found: Any, name: str) -> int | None:
+    value: int | None = getattr(found, name) if found.HasField(name) else None
+    return value
+
+
+def _time_of(found: Any, name: str) -> datetime | None:
+    return _time(getattr(found, name)) if found.HasField(name) else None
+
+
+def _time(stamp: Any) -> datetime:
+    """Return the moment, cut to microseconds, which are a datetime's smallest part."""
+    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+
+
+def _process_of(found: Any, name: str) -> Process | None:
+    if not found.HasField(name):
+        return None
+    process = getattr(found, name)
+    return Process(pid=process.pid, started_ticks=process.started_ticks)
+
+
+def _by(found: Any) -> By:
+    return By(uid=_optional(found, "uid"), pid=_optional(found, "pid"), policy=found.policy)
+
+
+def _oom(found: Any) -> Oom:
+    return Oom(init=found.init, kills=found.kills, limit_bytes=found.limit_bytes)
+
+
+def _names(found: Any) -> Names:
+    return Names(namespace=found.namespace, pod=found.pod, container=found.container, image=found.image)

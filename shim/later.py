@@ -1,0 +1,63 @@
+"""Modules of libraries that exitd's programs seldom or never use, loaded when something of them is used.
+
+click reads inspect to take the indentation out of help texts, protobuf its implementation in Python beside that in C: a
+tenth and more of what a command's start takes. A library's `import` finds the stand-in that `later` has put into
+sys.modules; the first use of a name that is not given loads the module, and the stand-in has all of its names then.
+"""
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+PURE_PROTOBUF = "google.protobuf.internal.python_message"
+
+
+def later(name: str, **given: object) -> None:
+    """Call it before the first import of the library. Does nothing for a module that is loaded. `given`: what is used
+    of it without loading it, by name; it does the same as the module's own."""
+    if name not in sys.modules:
+        sys.modules[name] = _Later(name, given)
+
+
+@contextlib.contextmanager
+def without(name: str) -> Iterator[None]:
+    """For the block a module that is not loaded yet cannot be imported, so that a library goes without it."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+class _Later(ModuleType):
+    def __init__(self, name: str, given: dict[str, object]) -> None:
+        super().__init__(name)
+        vars(self).update(given)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):  # asked of every module by tools that look for one
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        vars(self).update(vars(importlib.import_module(self.__name__)))  # waits while another thread loads it
+        try:
+            return vars(self)[name]
+        except KeyError as error:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from error
+
+
+def cleandoc(text: str) -> str:
+    """Do what inspect.cleandoc does: take the common indentation of all lines but the first, and empty lines around."""
+    first, *rest = text.expandtabs().split("\n")
+    margin = min((len(line) - len(line.lstrip()) for line in rest if line.strip()), default=None)
+    lines = [first.lstrip(), *(line[margin:] if margin is not None else line for line in rest)]
+    while lines and not lines[-1]:
+        lines.pop()
+    while lines and not lines[0]:
+        del lines[0]
+    return "\n".join(lines)

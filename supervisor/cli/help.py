@@ -1,0 +1,43 @@
+"""`help` and `completion`: what exitctl has, for people and for their shells."""
+
+import sys
+
+import click
+from click.shell_completion import get_completion_class
+
+from supervisor.cli import examples
+from supervisor.model.errors import BadRequest
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[VERB]...")
+@click.pass_context
+def help(ctx: click.Context, words: tuple[str, ...]) -> int:
+    """Show the help of a verb, as of `run` or `image ls`; without one, all verbs."""
+    shown = ctx.find_root()
+    for word in words:
+        group = shown.command
+        found = group.get_command(shown, word) if isinstance(group, click.Group) else None
+        if found is None:
+            raise BadRequest(f"{' '.join(words)}: there is no such verb; `exitctl help` lists them")
+        shown = found.context_class(found, info_name=word, parent=shown, resilient_parsing=True)
+    if words:
+        shown.command.epilog = examples.epilog(" ".join(words))
+    print(shown.command.get_help(shown))
+    return 0
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> int:
+    """Print what completes verbs, options and living names in a shell; the Debian package has installed it.
+
+    bash: eval "$(exitctl completion bash)"; zsh: the same after compinit; fish: exitctl completion fish | source.
+    """
+    chosen = get_completion_class(shell)
+    assert chosen is not None  # SHELLS are click's own
+    sys.stdout.write(chosen(ctx.find_root().command, {}, "exitctl", "_EXITCTL_COMPLETE").source())
+    return 0

@@ -1,0 +1,68 @@
+"""The ports of containers, as values. Pure."""
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import frozen
+from supervisor.cli.manifest.fields import Field, Notes, text_of
+
+
+@frozen
+class PortMapping:
+    """A port of a container, and the port of the machine that leads to it. `host_port` 0: none does."""
+
+    host_ip: str
+    host_port: int
+    container_port: int
+    protocol: str  # tcp | udp | sctp
+
+
+def mappings_of(container: Field, notes: Notes, *, host_network: bool) -> tuple[PortMapping, ...]:
+    """Return the checked ports of a container. With the machine's network a host port is the container's own."""
+    found = []
+    ports = container.get("ports")
+    for each in ports.items() if ports is not None else ():
+        port, host = each.get("containerPort"), each.get("hostPort")
+        if port is None:
+            each.refuse(notes, "containerPort is missing")
+            continue
+        host_port = host.integer() if host is not None else 0
+        if host is not None and host_network and host_port not in (0, port.integer()):
+            host.refuse(notes, f"with hostNetwork the host's port is the container's, {port.integer()}")
+        if host is not None and host_port and not host_network:
+            # Until `put_ports` has somewhere to put them.
+            host.refuse(notes, "exitd passes no ports on; use hostNetwork: true, or drop it")
+        address = _address(each.get("hostIP"), notes)
+        protocol = text_of(each.get("protocol"), "TCP").lower()
+        found.append(PortMapping(address, host_port, port.integer(), protocol))
+    return tuple(found)
+
+
+def _address(field: Field | None, notes: Notes) -> str:
+    if field is None or not field.text():
+        return ""
+    try:
+        return str(ip_address(field.text()))
+    except ValueError:
+        field.refuse(notes, f"{field.text()[:100]!r} is no address; write 127.0.0.1")
+        return ""
+
+
+def refuse_clashes(found: Iterable[tuple[PortMapping, Field]], notes: Notes) -> None:
+    """Refuse what two containers of one file cannot both have."""
+    seen: dict[tuple[str, int, str], Field] = {}
+    for port, where in found:
+        if port.host_port:
+            key = (port.host_ip, port.host_port, port.protocol)
+            if key in seen:
+                where.refuse(notes, f"the host's port {port.host_port}/{port.protocol} is taken by {seen[key]}")
+            seen.setdefault(key, where)
+
+
+def put_ports(pause: pb.ContainerSpec, ports: tuple[PortMapping, ...]) -> None:
+    """PORTS GO HERE, and nowhere else: into the spec of the pause container, whose network is the pod's.
+
+    ContainerSpec has no field for them yet (44, `ports`, comes with networks). Until then nothing is on the wire, and
+    `mappings_of` refuses what would have to be.
+    """

@@ -1,0 +1,99 @@
+"""Reads what containers are called from the files of docker, podman, CRI-O and containerd's CRI, see `enginefiles`.
+
+All of it runs in threads, whose limits of time are their callers': the file systems are others'. A file that belongs to
+neither root nor the user who could write the state that led to it is not read, and none that is not a regular file.
+"""
+
+import os
+import stat
+import threading
+
+import structlog
+
+from shim.frozen import frozen
+from supervisor.model import enginefiles, whose
+from supervisor.model.values import NO_NAMES, Names
+from supervisor.system import regular
+
+DOCKER_ROOT = "/var/lib/docker/containers"  # where docker's default data-root has them
+MOST_CONFIG_BYTES = 4 << 20  # of a bundle's config.json and of docker's file
+MOST_STORAGE_BYTES = 16 << 20  # of podman's containers.json: twenty thousand containers
+
+log = structlog.get_logger(__name__)
+
+
+@frozen
+class _StorageRead:
+    """A containers.json as it was read last: while it is the same file, it is not read again."""
+
+    path: str
+    mark: tuple[int, int, int, int]
+    found: dict[str, Names]
+
+
+class EngineNames:
+    """Whoever asks, asks from a thread. The names of a state directory's containers come from one containers.json,
+    which is kept until it changes."""
+
+    def __init__(self) -> None:
+        self._storage: _StorageRead | None = None
+        self._turn = threading.Lock()  # a look that was given up may still be at it
+
+    def of_state(self, state: str, id: str, writer: int) -> Names:
+        """Return the names of a container of runc's or crun's, by the text of its state; none where no engine has
+        named it, or its files cannot be read. `writer`: the uid that could write the state."""
+        bundle = enginefiles.bundle_in(state)
+        if not bundle or writer == whose.ANYBODY:
+            return NO_NAMES
+        words = enginefiles.bundle_words(self._text(f"{bundle}/config.json", writer, MOST_CONFIG_BYTES))
+        if words.names.pod or words.names.namespace:
+            return words.names
+        if words.docker:
+            return self._dockers(os.path.dirname(words.docker), id, writer)
+        storage = enginefiles.storage_of(bundle)
+        if words.is_podmans and storage:
+            return enginefiles.in_pod(self._podmans(storage, writer).get(id, NO_NAMES), words.pod)
+        return words.names
+
+    def of_docker(self, id: str) -> Names:
+        """Return the names of a container in docker's default place; none where it has no such container."""
+        return self._dockers(DOCKER_ROOT, id, whose.ROOT)
+
+    def _dockers(self, directory: str, id: str, writer: int) -> Names:
+        path = enginefiles.docker_config(directory, id)
+        return enginefiles.dockers(self._text(path, writer, MOST_CONFIG_BYTES)) if path else NO_NAMES
+
+    def _podmans(self, path: str, writer: int) -> dict[str, Names]:
+        with self._turn:
+            known = self._storage
+            mark = _mark(path)
+            if known is None or known.path != path or known.mark != mark or mark is None:
+                found = enginefiles.podmans(self._text(path, writer, MOST_STORAGE_BYTES))
+                if mark is None:
+                    return found
+                known = self._storage = _StorageRead(path, mark, found)
+            return known.found
+
+    def _text(self, path: str, writer: int, most_bytes: int) -> str:
+        """Return the text; empty if it cannot be read, is too large, or another user's."""
+        try:
+            fd = regular.open_path(path, follow=False)
+            owner = os.fstat(fd).st_uid
+            data = regular.read_all(fd, most_bytes + 1)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                log.info("names cannot be read", path=path, why=str(error))
+            return ""
+        if owner not in (whose.ROOT, writer) or len(data) > most_bytes:
+            log.info("names are not read", path=path, owner=owner, size_bytes=len(data))
+            return ""
+        return data.decode(errors="replace")
+
+
+def _mark(path: str) -> tuple[int, int, int, int] | None:
+    """Return what changes with the file; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None

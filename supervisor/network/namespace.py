@@ -1,0 +1,95 @@
+"""The network namespace of an attachment: made before its ADD, bound at a path, and unbound after its DEL. Blocks.
+
+STATE/netns/ID-RUN        the namespace, as runtime and plugins are given it
+STATE/netns/ID-RUN.lock   held by every plugin that works on the attachment
+
+Decision 47 has why it is bound and not held by a descriptor. network_namespaces(7), flock(2).
+"""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from shim import native
+from shim.undo import undone_on_failure
+
+NSFS = 0x6E736673  # statfs(2)
+MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8  # umount2(2)
+LOOK_SECONDS = 0.02
+
+
+def make(path: str) -> None:
+    """Make it, in the place of what an earlier one has left. Raises OSError."""
+    unmake(path)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    with undone_on_failure(lambda: unmake(path)):
+        native.bind_network(path)
+
+
+def unmake(path: str) -> None:
+    """Unbind it and remove its files. Repeatable. Raises OSError."""
+    while is_there(path):
+        native.unmount(path, MNT_DETACH | UMOUNT_NOFOLLOW)
+    for each in (path, f"{path}.lock"):
+        with suppress(FileNotFoundError):
+            os.unlink(each)
+
+
+def is_there(path: str) -> bool:
+    """Return whether a namespace is bound at the path: after a boot, or a loss of the state directory, there is
+    none."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return native.file_system(fd) == NSFS
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def worked_on(path: str) -> Iterator[tuple[int, ...]]:
+    """For the length of the block: a descriptor that stands for work on the attachment. What inherits it, plugins and
+    what they start, shares it. None where there is no room for its file: that holds no DEL back."""
+    try:
+        fd = _lock_file(path)
+    except OSError:
+        yield ()
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield (fd,)
+    finally:
+        os.close(fd)
+
+
+def wait_until_idle(path: str, limit_seconds: float) -> bool:
+    """Wait for the plugins of an earlier exitd, which outlive it by a limit, and for what they had started.
+    Return False if one works on, or keeps the descriptor for another reason: the caller goes on then, too. Raises
+    OSError."""
+    deadline = time.monotonic() + limit_seconds
+    fd = _lock_file(path)
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except OSError as error:
+                if error.errno != errno.EWOULDBLOCK:
+                    raise
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_SECONDS)
+    finally:
+        os.close(fd)
+
+
+def _lock_file(path: str) -> int:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    return os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)

@@ -1,0 +1,139 @@
+"""Streams of bytes between a thread, which may block, and the event loop, which may not: a few parts on their way, a
+limit for each wait, and an end that both sides learn of.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+
+from supervisor.model.errors import TimedOut
+
+MOST_PARTS = 8
+STALL_SECONDS = 60.0  # that the other side may take for one part
+
+
+class StreamOver(Exception):
+    """The event loop's side is gone: nobody reads, or sends, any more."""
+
+
+class _Conduit:
+    """`what` names the stream in errors. Belongs to the loop in which it was made."""
+
+    def __init__(self, what: str, stall_seconds: float) -> None:
+        self._what, self._stall_seconds = what, stall_seconds
+        self._parts: deque[bytes] = deque()
+        self._changed = threading.Condition()
+        self._loop = asyncio.get_running_loop()
+        self._awake = asyncio.Event()
+        self._ended = False  # by the side that writes
+        self._closed = False  # by the loop's side
+        self._error: BaseException | None = None
+
+    def _notify(self) -> None:
+        """For the thread: the loop's side looks again."""
+        try:
+            self._loop.call_soon_threadsafe(self._awake.set)
+        except RuntimeError as error:  # the loop is closed: the daemon ends
+            raise StreamOver from error
+
+    async def _until(self, deadline: float, why: str) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._awake.wait()
+        except TimeoutError as error:
+            raise TimedOut(f"{self._what}: {why}") from error
+        self._awake.clear()
+
+    def close(self) -> None:
+        """The loop's side has no more to do with it: the thread gets StreamOver at its next part. Repeatable."""
+        with self._changed:
+            self._closed = True
+            self._parts.clear()
+            self._changed.notify_all()
+
+
+class Outflow(_Conduit):
+    """From a thread to the loop."""
+
+    def __init__(self, what: str, stall_seconds: float = STALL_SECONDS) -> None:
+        super().__init__(what, stall_seconds)
+
+    def put(self, part: bytes) -> None:
+        """For the thread. Waits while the reader is behind. Raises StreamOver; TimedOut when it takes nothing."""
+        with self._changed:
+            room = self._changed.wait_for(lambda: self._closed or len(self._parts) < MOST_PARTS, self._stall_seconds)
+            if self._closed:
+                raise StreamOver
+            if not room:
+                raise TimedOut(f"{self._what}: nothing was taken for {self._stall_seconds:g} s, it is given up")
+            self._parts.append(part)
+        self._notify()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """For the thread, or the loop: there are no more parts, or this is why."""
+        with self._changed:
+            self._ended, self._error = True, error
+        self._notify()
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yield the parts. Raises what `end` got; TimedOut when none comes: a file system hangs, or no turn came."""
+        while True:
+            deadline = self._loop.time() + self._stall_seconds
+            while not self._parts and not self._ended:
+                await self._until(deadline, f"nothing came for {self._stall_seconds:g} s; does a file system hang?")
+            with self._changed:
+                part = self._parts.popleft() if self._parts else None
+                self._changed.notify_all()
+            if part is None:
+                if self._error is not None:
+                    raise self._error
+                return
+            yield part
+
+
+class Inflow(_Conduit):
+    """From the loop to a thread."""
+
+    def __init__(self, what: str, stall_seconds: float = STALL_SECONDS) -> None:
+        super().__init__(what, stall_seconds)
+
+    async def put(self, part: bytes) -> bool:
+        """For the loop. Waits while the thread is behind. Return False once the thread takes no more. Raises TimedOut
+        when it takes nothing."""
+        deadline = self._loop.time() + self._stall_seconds
+        while len(self._parts) >= MOST_PARTS and not self._ended:
+            await self._until(deadline, f"nothing was written for {self._stall_seconds:g} s; does a file system hang?")
+        with self._changed:
+            if not self._ended:
+                self._parts.append(part)
+            self._changed.notify_all()
+            return not self._ended
+
+    def finish(self) -> None:
+        """For the loop: that was all."""
+        with self._changed:
+            self._parts.append(b"")
+            self._changed.notify_all()
+
+    def taken(self) -> None:
+        """For the thread: it takes no more."""
+        with self._changed:
+            self._ended = True
+        self._notify()
+
+    def parts(self) -> Iterator[bytes]:
+        """For the thread. Yield the parts up to `finish`. Raises StreamOver; TimedOut when none comes."""
+        while True:
+            with self._changed:
+                limit = self._stall_seconds + 1  # the loop's own limit comes first
+                self._changed.wait_for(lambda: self._closed or bool(self._parts), limit)
+                if self._closed:
+                    raise StreamOver
+                if not self._parts:
+                    raise TimedOut(f"{self._what}: nothing came for {self._stall_seconds:g} s, it is given up")
+                part = self._parts.popleft()
+            self._notify()
+            if not part:
+                return
+            yield part

@@ -1,0 +1,203 @@
+"""What exitd_client knows of the API: every field, every error, and the same words in both clients."""
+
+import ast
+import inspect
+import pathlib
+import typing
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+import frozen_api
+import pytest
+
+from exitd_client import AsyncClient, Client, Mount, NeverEnded, calls, errors, messages, spec, values, wire
+from exitd_client.following import Following
+from supervisor.model import errors as daemons
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "client" / "exitd_client"
+VALUES = {
+    "Exit": values.Exit,
+    "Container": values.Container,
+    "Event": values.Event,
+    "Image": values.Image,
+    "Exec": values.Exec,
+    "LogsReply": values.LogPart,
+    "By": values.By,
+    "Oom": values.Oom,
+    "Names": values.Names,
+    "Process": values.Process,
+    "VersionReply": values.Version,
+}
+
+
+def fields_of(message: str) -> set[str]:
+    return {field.name for field in messages.descriptor(message).fields}
+
+
+def test_the_descriptors_are_those_of_the_api() -> None:
+    assert (PACKAGE / "api.binpb").read_bytes() == frozen_api.COMMITTED.read_bytes()  # `make -s api` writes both
+
+
+def test_the_client_imports_nothing_of_exitd() -> None:
+    for path in PACKAGE.glob("*.py"):
+        found = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        names = {name for node in found for name in _names(node)}
+        assert not {name.split(".")[0] for name in names} & {"supervisor", "shim", "protos", "tests"}, path
+
+
+def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+
+
+def test_every_field_of_a_spec_can_be_given_or_is_named_as_left_out() -> None:
+    known = {*spec.SpecFields.__annotations__, *spec.GIVEN_APART, *spec.LEFT}
+    assert known == fields_of("ContainerSpec")
+    assert not {*spec.GIVEN_APART, *spec.LEFT} & set(spec.SpecFields.__annotations__)
+
+
+@pytest.mark.parametrize("message", spec.PARTS)
+def test_every_field_of_a_part_can_be_given(message: str) -> None:
+    assert {field.name for field in fields(spec.PARTS[message])} == fields_of(message)
+
+
+def test_every_part_of_a_spec_has_its_value() -> None:
+    left = {"PodSpec"}
+    assert _messages("ContainerSpec") - left - {"ContainerSpec"} == set(spec.PARTS)
+
+
+def _messages(name: str) -> set[str]:
+    """The messages that a message is made of, without maps."""
+    below = {
+        kind.name
+        for field in messages.descriptor(name).fields
+        if (kind := field.message_type) is not None and not kind.GetOptions().map_entry
+    }
+    return {name}.union(*(_messages(each) for each in below))
+
+
+@pytest.mark.parametrize("message", VALUES)
+def test_every_field_of_an_answer_is_read_or_is_named_as_left_out(message: str) -> None:
+    renamed = values.RENAMED.get(message, {})
+    known = {renamed.get(name, name) for name in fields_of(message) - set(values.LEFT.get(message, ()))}
+    assert known <= {field.name for field in fields(VALUES[message])}
+
+
+def test_every_error_of_exitd_has_its_class() -> None:
+    for error, code in daemons.CODES.items():
+        mine = errors.REASONS[error.reason]
+        assert mine.__name__ == error.__name__, code
+        assert issubclass(mine, errors.REASONS.get(error.__base__.reason, errors.ExitdError)), error  # type: ignore[union-attr]
+
+
+def test_a_reason_of_a_newer_exitd_is_kept() -> None:
+    error = errors.named("QUITE_NEW", "words", {"id": "1"})
+    assert (type(error), error.reason, str(error), error.metadata) == (
+        errors.ExitdError,
+        "QUITE_NEW",
+        "words",
+        {"id": "1"},
+    )
+
+
+def methods_of(client: type) -> list[str]:
+    return [name for name, value in vars(client).items() if not name.startswith("_") and callable(value)]
+
+
+METHODS = methods_of(Client)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_both_clients_take_the_same_words_and_give_the_same(name: str) -> None:
+    blocking, other = (getattr(each, name) for each in (Client, AsyncClient))
+    assert _parameters(blocking) == _parameters(other)
+    gives, awaited = (typing.get_type_hints(each)["return"] for each in (blocking, other))
+    if typing.get_origin(gives) is Iterator:
+        assert typing.get_origin(awaited) is AsyncIterator
+        assert typing.get_args(gives) == typing.get_args(awaited)
+    else:
+        assert gives == awaited and inspect.iscoroutinefunction(other)
+
+
+def _parameters(method: Any) -> list[tuple[str, Any, Any, Any]]:
+    found = inspect.signature(method).parameters.values()
+    return [(each.name, each.kind, each.default, each.annotation) for each in found]
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    assert [
+        name for name, value in vars(AsyncClient).items() if not name.startswith("_") and callable(value)
+    ] == METHODS
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "close"])
+def test_every_call_takes_a_limit(name: str) -> None:
+    assert "timeout" in inspect.signature(getattr(Client, name)).parameters
+
+
+def test_a_spec_refuses_what_is_no_field_and_a_line_where_words_are_wanted() -> None:
+    with pytest.raises(TypeError, match="colour"):
+        calls.create("", ["true"], {"colour": "red"}, replaces=False)
+    with pytest.raises(TypeError, match="list of words"):
+        calls.create("", "echo hi", {}, replaces=False)
+    with pytest.raises(TypeError):
+        calls.create("", ["true"], {"memory_bytes": "64m"}, replaces=False)
+    made = calls.create("x", ["true"], {"mounts": [Mount(destination="/d", mode=0)], "name": None}, replaces=True)
+    (mount,) = made.request.spec.mounts
+    assert (mount.destination, mount.HasField("mode"), mount.HasField("group")) == ("/d", True, False)
+
+
+def test_an_end_of_a_kind_that_is_not_known_has_no_number() -> None:
+    end = values.exit_of(messages.message("Exit")(kind="teleported", at={"seconds": 1, "nanos": 1_999}))
+    assert (end.code, end.signal, end.is_success, end.at_ns) == (None, None, False, 1_000_001_999)
+    assert end.at == datetime(1970, 1, 1, 0, 0, 1, 1, UTC)
+
+
+def test_a_wait_without_an_end_says_so() -> None:
+    with pytest.raises(NeverEnded):
+        calls.wait("web", condition="removed", run=0, exec_id="").read(messages.message("WaitReply")())
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(TypeError, match="zone"):
+        values.moment(datetime(2026, 1, 1))
+    assert values.moment(datetime(1970, 1, 2, 0, 0, 0, 5, UTC)) == {"seconds": 86_400, "nanos": 5_000}
+
+
+def reply(**item: Any) -> Any:
+    return messages.message("EventsReply")(**item)
+
+
+def test_a_reader_of_events_goes_on_behind_the_last_number_and_back_for_what_came_too_fast() -> None:
+    following: Any = Following(3, None, ("type=exit",), True)
+    assert following.call().request.from_seq == 3
+    event = following.read(reply(event={"seq": 5, "type": "exit"}))
+    assert event is not None and event.seq == 5
+    assert following.read(reply(bookmark=9)) is None
+    assert following.call().request.from_seq == 10
+    assert following.read(reply(event={"seq": 7})) is None  # it was seen
+    assert not following.missed
+    assert following.read(reply(lost={"from": 12, "to": 20})) is None
+    assert following.missed
+    assert (following.call().request.from_seq, following.missed) == (12, False)
+
+
+def test_the_socket_is_found_as_exitctl_finds_it() -> None:
+    assert wire.socket_path(None, {}) == "/run/exitd/exitd.sock"
+    assert wire.socket_path(None, {"EXITD_STATE": "/s"}) == "/s/exitd.sock"
+    assert wire.socket_path(None, {"EXITD_STATE": "/s", "EXITD_ADDRESS": "unix:///a.sock"}) == "/a.sock"
+    assert wire.socket_path("unix:/b.sock", {"EXITD_ADDRESS": "/a.sock"}) == "/b.sock"
+    with pytest.raises(errors.BadRequest, match="107"):
+        wire.socket_path("/" + "x" * 107, {})
+
+
+def test_a_token_is_letters_and_digits_or_none() -> None:
+    assert [wire.token_of(line) for line in (b"ab12\n", b"", b"a b\n", b"\xff\xfe\n")] == ["ab12", "", "", ""]
+
+
+def test_every_error_is_there_for_all() -> None:
+    assert set(errors.__all__) == {"ExitdError", *(each.__name__ for each in errors.REASONS.values())}

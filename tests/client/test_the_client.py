@@ -1,0 +1,194 @@
+"""The Python client beside a real exitd, one for all: the blocking client first, then asyncio's."""
+
+import asyncio
+import os
+import pathlib
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from exitd_client import (
+    AsyncClient,
+    BadRequest,
+    Client,
+    CommandNotFound,
+    ExitdError,
+    Log,
+    NameTaken,
+    NoSuchContainer,
+    OutputTooLong,
+    Rights,
+    TimedOut,
+    Ulimit,
+    Unreachable,
+)
+from tests.system.daemons import Daemon
+from tests.system.daemons import daemon as running_daemon
+from tests.system.waits import until
+
+pytestmark = pytest.mark.system
+LIMIT = 120.0
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Daemon]:
+    with running_daemon() as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def exitd(up: Daemon) -> Iterator[Client]:
+    with Client(f"{up.state}/exitd.sock") as client:
+        yield client
+        for each in client.ps(all=True):
+            client.rm(each.id, force=True)
+
+
+def test_a_run_and_its_end_are_typed_values(exitd: Client) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=5)
+    made = exitd.run("", ["sh", "-c", "exit 7"], name="web", rootfs="/", labels={"tier": "front"}, timeout=LIMIT)
+    assert (made.name, made.run, made.labels, made.spec["rootfs"]) == ("web", 1, {"tier": "front"}, "/")
+    end = exitd.wait("web", timeout=LIMIT)
+    assert (end.kind, end.code, end.signal, end.reason, end.source) == ("exited", 7, None, "self", "record")
+    assert (end.container, end.name, end.cause, end.is_success) == (made.id, "web", "", False)
+    assert end.started_at is not None and before < end.started_at <= end.at
+    assert abs(end.at_ns / 1e9 - end.at.timestamp()) < 1e-3
+    assert exitd.inspect("web").exit == end
+    assert [each.name for each in exitd.ps()] == []
+    assert [each.id for each in exitd.ps(all=True, filters=["label=tier=front"])] == [made.id]
+
+
+def test_who_asked_for_an_end_is_this_process(exitd: Client) -> None:
+    exitd.run(args=["sleep", "1000"], name="asked", rootfs="/")
+    exitd.kill("asked")
+    end = exitd.wait("asked", timeout=LIMIT)
+    assert (end.kind, end.code, end.signal, end.reason) == ("signaled", None, 9, "kill")
+    assert end.by is not None and (end.by.uid, end.by.pid) == (os.getuid(), os.getpid())
+
+
+def test_stop_restart_pause_and_rm_do_what_they_say(exitd: Client) -> None:
+    made = exitd.create(args=["sleep", "1000"], name="life", rootfs="/", stop_signal="SIGKILL", stop_timeout_seconds=1)
+    assert made.phase == "created"
+    assert exitd.start("life").phase == "running"
+    exitd.pause("life")
+    assert exitd.inspect("life").phase == "paused"
+    exitd.resume("life")
+    assert exitd.restart("life").run == 2
+    assert exitd.stop("life", grace_seconds=1).phase == "exited"
+    assert exitd.wait("life", run=1, timeout=LIMIT).reason == "stop"
+    exitd.rm("life")
+    with pytest.raises(NoSuchContainer):
+        exitd.inspect("life")
+    assert [each.run for each in exitd.exits(container=made.id)] == [1, 2]
+    assert exitd.wait(made.id, timeout=LIMIT).run == 2  # of the ledger
+
+
+def test_what_goes_wrong_has_its_own_class_and_leaves_nothing(exitd: Client) -> None:
+    exitd.create(args=["true"], name="mine", rootfs="/")
+    with pytest.raises(NameTaken):
+        exitd.create(args=["true"], name="mine", rootfs="/")
+    with pytest.raises(CommandNotFound) as missing:
+        exitd.run(args=["/no/such"], name="gone", rootfs="/", auto_remove=True)
+    assert missing.value.reason == "COMMAND_NOT_FOUND"
+    with pytest.raises(BadRequest, match="SIGNOPE"):
+        exitd.create(args=["true"], rootfs="/", stop_signal="SIGNOPE")
+    with pytest.raises(TimedOut):
+        exitd.wait("mine", timeout=0.2)
+    with pytest.raises(NoSuchContainer) as absent:
+        exitd.kill("nobody")
+    assert isinstance(absent.value, ExitdError)
+    assert [each.name for each in exitd.ps(all=True)] == ["mine"]
+
+
+def test_an_exec_brings_its_output_and_its_end(exitd: Client) -> None:
+    exitd.run(args=["sleep", "1000"], name="box", rootfs="/")
+    done = exitd.exec("box", ["sh", "-c", "cat; echo $WORD >&2; exit 3"], input=b"x" * 200_000, env={"WORD": "bad"})
+    assert (done.exit.code, len(done.stdout), done.stderr) == (3, 200_000, b"bad\n")
+    late = exitd.exec("box", ["sleep", "1000"], timeout=0.2)
+    assert (late.exit.reason, late.exit.signal) == ("timeout", 9)
+    with pytest.raises(OutputTooLong):
+        exitd.exec("box", ["sh", "-c", "yes | head -c 100000; sleep 1000"], most_bytes=1000)
+    until(lambda: exitd.inspect("box").execs == (), "the exec that wrote too much lives on")
+
+
+def test_logs_come_in_parts_that_name_their_stream(exitd: Client) -> None:
+    exitd.run(args=["sh", "-c", "echo out; echo err >&2"], name="says", rootfs="/", log=Log(driver="json-file"))
+    parts = list(exitd.logs("says", follow=True, timeout=LIMIT))
+    assert {each.stream: each.data for each in parts} == {"stdout": b"out\n", "stderr": b"err\n"}
+    assert b"".join(each.data for each in exitd.logs("says", tail=1)) in (b"out\n", b"err\n")
+
+
+def test_parts_of_a_spec_arrive(exitd: Client) -> None:
+    rights = Rights(ulimits=[Ulimit(name="nofile", soft=100, hard=200)], cap_drop=["ALL"])
+    exitd.run(args=["sh", "-c", "ulimit -n; echo $A"], name="parts", rootfs="/", rights=rights, env={"A": "b=c"})
+    exitd.wait("parts", timeout=LIMIT)
+    assert b"".join(each.data for each in exitd.logs("parts")) == b"100\nb=c\n"
+
+
+def test_events_and_a_wait_go_on_over_a_restart_of_exitd(up: Daemon, exitd: Client) -> None:
+    exitd.run(args=["sleep", "1000"], name="lives", rootfs="/")
+    heard = []
+    events = exitd.events(filters=["name=lives"], timeout=LIMIT)
+    exitd.pause("lives")
+    heard.append(next(events))
+    ends = []
+    waiting = threading.Thread(target=lambda: ends.append(exitd.wait("lives", timeout=LIMIT)))
+    waiting.start()
+    up.restart()
+    with Client(f"{up.state}/exitd.sock") as other:
+        until(lambda: not other.inspect("lives").recovering, "exitd still recovers")
+        other.resume("lives")
+        other.kill("lives", "SIGKILL")
+    waiting.join(LIMIT)
+    assert [(each.signal, each.reason, each.run) for each in ends] == [(9, "kill", 1)]
+    while heard[-1].type != "exit":
+        heard.append(next(events))
+    assert [each.seq for each in heard] == sorted({each.seq for each in heard})
+    assert {"pause", "resume", "kill", "exit"} <= {each.type for each in heard}
+    first = heard[0].seq
+    again = list(exitd.events(since=first, filters=["name=lives"], follow=False))
+    assert again[: len(heard)] == heard
+    assert exitd.version().api  # the same client goes on, introduced anew
+
+
+def test_no_exitd_is_named_and_takes_no_time(tmp_path: pathlib.Path) -> None:
+    with Client(f"{tmp_path}/none.sock", reconnect_seconds=0) as nobody, pytest.raises(Unreachable):
+        nobody.wait("web", timeout=LIMIT)
+
+
+async def _life(path: str) -> None:
+    async with AsyncClient(path) as exitd:
+        made = await exitd.run("", ["sh", "-c", "exit 7"], name="web", rootfs="/", timeout=LIMIT)
+        end = await exitd.wait("web", timeout=LIMIT)
+        assert (end.code, end.container, end.is_success) == (7, made.id, False)
+        ends = await asyncio.gather(*(_one(exitd, code) for code in range(5)))
+        assert ends == list(range(5))
+        await exitd.run(args=["sleep", "1000"], name="box", rootfs="/")
+        done = await exitd.exec("box", ["cat"], input=b"hello")
+        assert (done.stdout, done.exit.is_success) == (b"hello", True)
+        waiting = asyncio.create_task(exitd.wait("box"))
+        await exitd.inspect("box")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        seen = [each async for each in exitd.events(since=0, follow=False) if each.type == "exit"]
+        assert [each.exit.code for each in seen if each.name == "web" and each.exit is not None][-1] == 7
+        with pytest.raises(NoSuchContainer):
+            await exitd.stop("nobody")
+        assert [each async for each in exitd.logs("box", follow=False)] == []
+        await exitd.stop("box", grace_seconds=0)
+        assert (await exitd.wait("box")).by is not None
+        for each in await exitd.ps(all=True):
+            await exitd.rm(each.id)
+        assert await exitd.images() == ()
+
+
+async def _one(exitd: AsyncClient, code: int) -> int | None:
+    made = await exitd.run(args=["sh", "-c", f"exit {code}"], rootfs="/")
+    return (await exitd.wait(made.id)).code
+
+
+def test_asyncio_has_the_same_life(up: Daemon) -> None:
+    asyncio.run(asyncio.wait_for(_life(f"{up.state}/exitd.sock"), LIMIT))

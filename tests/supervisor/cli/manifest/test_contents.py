@@ -1,0 +1,276 @@
+"""ConfigMaps, Secrets, claims and Deployments beside the pods that use them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.cli.manifest import kube
+from supervisor.cli.manifest.downward import NodeFacts
+from supervisor.cli.manifest.kube import ManifestSource, Play
+from supervisor.model.errors import BadRequest
+from tests.supervisor.cli.manifest.manifests import container, manifest, pod, read
+
+NODE = NodeFacts("node1", "192.0.2.7", 4, 8 << 30)
+CONFIG: dict[str, Any] = {
+    "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf"},
+    "data": {"COLOR": "blue", "app.conf": "a=1\n"}, "binaryData": {"blob": "/wA="},
+}  # fmt: skip
+SECRET: dict[str, Any] = {
+    "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "type": "Opaque",
+    "data": {"PASSWORD": "aHVudGVyMg==", "USER": "b2xk"}, "stringData": {"USER": "ann"},
+}  # fmt: skip
+
+
+def together(*documents: dict[str, Any]) -> Play:
+    sources = (ManifestSource("pod.yaml", "\n---\n".join(map(json.dumps, documents)), "/work"),)
+    return kube.play(sources, lambda: "uid-1", node=NODE)
+
+
+def spec_with(*others: dict[str, Any], volumes: list[Any] | None = None, **fields: Any) -> pb.ContainerSpec:
+    """Of the one container of a pod beside these."""
+    found = together(*others, manifest(volumes=volumes or [], containers=[container(**fields)]))
+    return found.pods[0].members[0].spec
+
+
+def refused(*others: dict[str, Any], volumes: list[Any] | None = None, **fields: Any) -> str:
+    with pytest.raises(BadRequest) as caught:
+        spec_with(*others, volumes=volumes, **fields)
+    return str(caught.value)
+
+
+def files(mount: pb.Mount) -> dict[str, tuple[bytes, int]]:
+    return {each.path: (each.content, each.mode) for each in mount.files}
+
+
+def ref(kind: str, name: str, key: str, **more: Any) -> dict[str, Any]:
+    return {"name": "A", "valueFrom": {kind: {"name": name, "key": key, **more}}}
+
+
+def test_variables_of_a_config_map_are_shown_and_those_of_a_secret_are_apart() -> None:
+    env = [
+        ref("configMapKeyRef", "conf", "COLOR"),
+        {**ref("secretKeyRef", "keys", "PASSWORD"), "name": "P"},
+        {"name": "URL", "value": "db://$(P)@$(A)"},
+        {"name": "PLAIN", "value": "$(A)"},
+        {**ref("secretKeyRef", "keys", "other", optional=True), "name": "GONE"},
+    ]
+    spec = spec_with(CONFIG, SECRET, env=env, command=["sh", "--pass=$(P)", "$(A)"], args=["$(URL)", "$$(P)"])
+    assert list(spec.env) == ["A=blue", "PLAIN=blue"]
+    assert list(spec.secrets.env) == ["P=hunter2", "URL=db://hunter2@blue"]
+    assert (list(spec.entrypoint), list(spec.args)) == (["sh", "--pass=$(P)", "blue"], ["$(URL)", "$(P)"])
+    assert dict(spec.secrets.words) == {"--pass=$(P)": "--pass=hunter2", "$(URL)": "db://hunter2@blue"}
+
+
+def test_all_keys_become_variables_and_a_later_one_of_the_name_counts() -> None:
+    sources = [{"configMapRef": {"name": "conf"}, "prefix": "C_"}, {"secretRef": {"name": "keys"}}]
+    text_only = {**CONFIG, "binaryData": {}}
+    spec = spec_with(text_only, SECRET, envFrom=sources, env=[{"name": "USER", "value": "bob"}])
+    assert list(spec.env) == ["C_COLOR=blue", "C_app.conf=a=1\n", "USER=bob"]
+    assert list(spec.secrets.env) == ["PASSWORD=hunter2"]
+
+
+def test_a_config_map_is_a_volume_of_all_its_keys_or_of_some_each_with_its_mode() -> None:
+    items = [{"key": "app.conf", "path": "etc/app.conf", "mode": 0o400}, {"key": "blob", "path": "b"}]
+    volumes = [
+        {"name": "all", "configMap": {"name": "conf"}},
+        {"name": "some", "configMap": {"name": "conf", "items": items, "defaultMode": 0o440}},
+    ]
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("all", "some")]
+    whole, some = spec_with(CONFIG, volumes=volumes, volumeMounts=mounts).mounts
+    blue, conf, blob = b"blue", b"a=1\n", b"\xff\0"
+    assert files(whole) == {"COLOR": (blue, 0o644), "app.conf": (conf, 0o644), "blob": (blob, 0o644)}
+    assert files(some) == {"etc/app.conf": (conf, 0o400), "b": (blob, 0o440)}
+    assert (whole.read_only, whole.secret, whole.single) == (True, False, False)
+
+
+def test_a_secret_is_a_volume_in_memory_and_one_key_of_it_a_file_of_its_own() -> None:
+    volumes = [{"name": "k", "secret": {"secretName": "keys", "defaultMode": 0o400}}]
+    mounts = [{"name": "k", "mountPath": "/k"}, {"name": "k", "mountPath": "/etc/pass", "subPath": "PASSWORD"}]
+    whole, single = spec_with(SECRET, volumes=volumes, volumeMounts=mounts).mounts
+    assert files(whole) == {"PASSWORD": (b"hunter2", 0o400), "USER": (b"ann", 0o400)}
+    assert (whole.secret, single.secret, single.single, single.destination) == (True, True, True, "/etc/pass")
+    assert files(single) == {"PASSWORD": (b"hunter2", 0o400)}
+
+
+def test_a_mode_in_yaml_is_octal_with_a_zero_before_it_and_else_decimal() -> None:
+    text = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: conf}
+data: {a: x}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  volumes: [{name: v, configMap: {name: conf, defaultMode: MODE}}]
+  containers: [{name: c, image: /, volumeMounts: [{name: v, mountPath: /v}]}]
+"""
+    for word, mode in (("0400", 0o400), ("256", 0o400), ("0o444", 0o444)):
+        (mount,) = read(text.replace("MODE", word)).pods[0].members[0].spec.mounts
+        assert files(mount) == {"a": (b"x", mode)}
+    for word in ("0800", "1000", "0", "-1", "0x1ff"):
+        with pytest.raises(BadRequest, match="defaultMode"):
+            read(text.replace("MODE", word))
+
+
+def test_a_projected_volume_has_the_files_of_all_its_sources() -> None:
+    sources = [
+        {"configMap": {"name": "conf", "items": [{"key": "COLOR", "path": "color"}]}},
+        {"secret": {"name": "keys", "items": [{"key": "USER", "path": "user"}]}},
+        {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+        {"configMap": {"name": "not-there", "optional": True}},
+    ]
+    volumes = [{"name": "v", "projected": {"sources": sources}}]
+    pod_ = manifest({"labels": {"b": 'x"y', "a": "1"}}, volumes=volumes,
+                    containers=[container(volumeMounts=[{"name": "v", "mountPath": "/v"}])])  # fmt: skip
+    (mount,) = together(CONFIG, SECRET, pod_).pods[0].members[0].spec.mounts
+    texts = {path: content for path, (content, _) in files(mount).items()}
+    assert texts == {"color": b"blue", "user": b"ann", "labels": b'a="1"\nb="x\\"y"'}
+    assert mount.secret
+
+
+def test_a_pod_knows_itself_its_machine_and_its_resources() -> None:
+    def field(path: str) -> dict[str, Any]:
+        return {"fieldRef": {"fieldPath": path}}
+
+    def resource(name: str, **more: str) -> dict[str, Any]:
+        return {"resourceFieldRef": {"resource": name, **more}}
+
+    wanted = {
+        "NODE": (field("spec.nodeName"), "node1"), "HOST": (field("status.hostIP"), "192.0.2.7"),
+        "IP": (field("status.podIP"), "127.0.0.1"), "UID": (field("metadata.uid"), "uid-1"),
+        "CPU": (resource("limits.cpu"), "1"), "MILLI": (resource("limits.cpu", divisor="1m"), "250"),
+        "MEM": (resource("limits.memory", divisor="1Mi"), "8192"), "ASKED": (resource("requests.memory"), "0"),
+        "OWN": (resource("requests.cpu", divisor="1m", containerName="app"), "250"),
+    }  # fmt: skip
+    env = [{"name": name, "valueFrom": source} for name, (source, _) in wanted.items()]
+    spec = spec_with(env=env, resources={"limits": {"cpu": "250m"}})
+    assert list(spec.env) == [f"{name}={value}" for name, (_, value) in wanted.items()]
+
+
+CONF = {"name": "v", "configMap": {"name": "conf"}}
+AT = [{"name": "v", "mountPath": "/v"}]
+
+
+@pytest.mark.parametrize(
+    ("others", "volumes", "fields", "why"),
+    [
+        ([], [CONF], {}, "spec.volumes[0].configMap.name: there is no ConfigMap 'conf' in these files; add it"),
+        ([CONFIG], [{"name": "v", "configMap": {"name": "conf", "items": [{"key": "x", "path": "y"}]}}], {},
+         "items[0].key: the ConfigMap conf has no key 'x'; it has COLOR, app.conf, blob"),
+        ([CONFIG], [{"name": "v", "configMap": {"name": "conf", "items": [{"key": "COLOR", "path": "../y"}]}}], {},
+         "items[0].path: '../y' is no relative path without . and .."),
+        ([CONFIG], [CONF], {"volumeMounts": [{**AT[0], "subPath": "x"}]}, "there is no 'x' in the volume; it"),
+        ([CONFIG], [], {"env": [ref("configMapKeyRef", "conf", "blob")]}, "the key blob is no text"),
+        ([CONFIG, CONFIG], [], {}, "the ConfigMap conf is there twice"),
+        ([{**SECRET, "data": {"a": "*"}}], [], {}, "data.a: is not base64; stringData takes plain text"),
+        ([{**CONFIG, "data": {"a/b": "x"}}], [], {}, "'a/b' is no key"),
+        ([{**CONFIG, "binaryData": {"COLOR": "AA=="}}], [], {}, "the key COLOR is in data as well"),
+        ([], [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}], {}, "no cluster is"),
+        ([], [{"name": "v", "downwardAPI": {"items": [{"path": "a"}]}}], {}, "either a fieldRef or a resourceFieldRef"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_had_is_refused_by_its_place(
+    others: list[Any], volumes: list[Any], fields: dict[str, Any], why: str
+) -> None:
+    assert why in refused(*others, volumes=volumes, **fields)
+
+
+def test_no_refusal_quotes_a_secret() -> None:
+    whole = refused(SECRET, env=[ref("secretKeyRef", "keys", "nope")])
+    assert "it has PASSWORD, USER" in whole and "hunter2" not in whole and "aHVudGVyMg" not in whole
+
+
+# -- claims, and what is in memory
+
+
+def test_a_claim_is_a_volume_that_is_made_before_the_pods() -> None:
+    claim = {
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "shop"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }  # fmt: skip
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}}]
+    user = manifest({"namespace": "shop"}, volumes=volumes, containers=[container(volumeMounts=AT)])
+    found = together(claim, user)
+    assert found.volumes == ("shop_data",) and found.warnings == ()
+    assert list(found.pods[0].members[0].spec.mounts) == [
+        pb.Mount(volume="shop_data", destination="/v", read_only=True)
+    ]
+    assert together(claim).volumes == ("shop_data",)
+    claim["spec"] = {"volumeMode": "Block"}
+    with pytest.raises(BadRequest, match="directories and no block devices"):
+        together(claim)
+
+
+def test_an_empty_directory_in_memory_has_a_limit() -> None:
+    volumes = [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}]
+    (mount,) = pod(manifest(volumes=volumes, containers=[container(volumeMounts=AT)])).members[0].spec.mounts
+    assert mount == pb.Mount(empty_dir="v", destination="/v", tmpfs=True, size_bytes=64 << 20)
+
+
+# -- deployments
+
+
+def deployment(replicas: int | None = 3, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    labels = {"app": "web"} if labels is None else labels
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container()], **spec}}
+    wanted = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": wanted}
+
+
+def test_a_deployment_is_its_pods() -> None:
+    found = together(deployment())
+    assert [plan.name for plan in found.pods] == ["web-0", "web-1", "web-2"]
+    first = found.pods[0]
+    assert first.members[0].spec.name == "web-0-app" and dict(first.pause.labels) == {"app": "web"}
+    assert first.pause.annotations["exitd/deployment"] == "default/web"
+    assert len(together(deployment(None)).pods) == 1
+    source = ManifestSource("f", json.dumps(deployment()))
+    assert (kube.names((source,)), kube.deployments((source,))) == ((), (("default", "web"),))
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        (deployment(labels={"app": "other"}), "the template has no label app: web, so this selects none of its pods"),
+        (deployment(restartPolicy="Never"), "the pods of a Deployment are always restarted"),
+        (deployment(101), "101 is not in the range of 0 to 100"),
+        (deployment(hostNetwork=True, containers=[container(ports=[{"containerPort": 80, "hostPort": 80}])]),
+         "the host's port 80/tcp is taken by"),
+        ({**deployment(), "spec": {"selector": {}}}, "template is missing"),
+        ({**deployment(), "metadata": {"name": "w" * 63}}, "longer than 63 characters"),
+    ],
+)  # fmt: skip
+def test_a_deployment_that_cannot_be_is_refused(document: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        together(document)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("expression", "fits"),
+    [
+        ({"key": "app", "operator": "In", "values": ["web", "x"]}, True),
+        ({"key": "app", "operator": "NotIn", "values": ["web"]}, False),
+        ({"key": "app", "operator": "Exists"}, True), ({"key": "app", "operator": "DoesNotExist"}, False),
+        ({"key": "tier", "operator": "NotIn", "values": ["web"]}, True),
+    ],
+)  # fmt: skip
+def test_a_selectors_expressions_are_checked_against_the_template(expression: dict[str, Any], fits: bool) -> None:
+    document = deployment()
+    document["spec"]["selector"] = {"matchExpressions": [expression]}
+    if fits:
+        assert len(together(document).pods) == 3
+    else:
+        with pytest.raises(BadRequest, match="selects none of its pods"):
+            together(document)
+
+
+def test_what_is_a_clusters_is_ignored_with_a_warning() -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
+    found = together(service, manifest())
+    assert [plan.name for plan in found.pods] == ["web"]
+    assert found.warnings == ("pod.yaml:1:22: kind: ignored: a Service is for a cluster, and none is here",)

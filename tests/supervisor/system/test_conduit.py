@@ -1,0 +1,97 @@
+"""Streams between a thread and the event loop: in order, bounded, and with an end that both sides learn of."""
+
+import asyncio
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.model.errors import TimedOut, WrongState
+from supervisor.system.conduit import MOST_PARTS, Inflow, Outflow, StreamOver
+
+PARTS = st.lists(st.binary(min_size=1, max_size=20), max_size=40)
+
+
+@settings(max_examples=30, deadline=None)
+@given(PARTS)
+def test_all_parts_arrive_in_their_order_both_ways(parts: list[bytes]) -> None:
+    async def main() -> None:
+        out, back = Outflow("out"), Inflow("back")
+
+        def echo() -> None:
+            for part in back.parts():
+                out.put(part)
+            out.end()
+
+        thread = threading.Thread(target=echo)
+        thread.start()
+
+        async def send() -> None:
+            for part in parts:
+                assert await back.put(part)
+            back.finish()
+
+        sending = asyncio.create_task(send())
+        assert [part async for part in out.parts()] == parts
+        await sending
+        await asyncio.to_thread(thread.join)
+
+    asyncio.run(main())
+
+
+def test_a_reader_that_takes_nothing_ends_the_thread_and_keeps_no_more_than_a_few_parts() -> None:
+    async def main() -> None:
+        out, count = Outflow("the copy", 0.05), []
+
+        def send() -> None:
+            while True:
+                out.put(b"x")
+                count.append(1)
+
+        with pytest.raises(TimedOut, match="the copy: nothing was taken"):
+            await asyncio.to_thread(send)
+        assert len(count) == MOST_PARTS
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_gives_nothing_is_not_waited_for_and_learns_that_nobody_reads() -> None:
+    async def main() -> None:
+        out, back = Outflow("the copy", 0.05), Inflow("the copy", 0.05)
+        with pytest.raises(TimedOut, match="does a file system hang"):
+            await anext(aiter(out.parts()))
+        for _ in range(MOST_PARTS):
+            await back.put(b"x")
+        with pytest.raises(TimedOut, match="does a file system hang"):
+            await back.put(b"x")
+        out.close()
+        back.close()
+        with pytest.raises(StreamOver):
+            out.put(b"x")
+        with pytest.raises(StreamOver):
+            next(back.parts())
+
+    asyncio.run(main())
+
+
+def test_an_error_comes_after_what_was_sent_before_it() -> None:
+    async def main() -> None:
+        out = Outflow("the copy")
+        out.put(b"a")
+        out.end(WrongState("torn"))
+        parts = aiter(out.parts())
+        assert await anext(parts) == b"a"
+        with pytest.raises(WrongState, match="torn"):
+            await anext(parts)
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_takes_no_more_stops_the_sender() -> None:
+    async def main() -> None:
+        back = Inflow("the copy")
+        back.taken()
+        assert not await back.put(b"x")
+
+    asyncio.run(main())

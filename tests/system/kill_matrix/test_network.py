@@ -1,0 +1,84 @@
+"""exitd is killed at moments of a network's plugins, and at its system calls, in the life of a container that publishes
+a port. What the next exitd finds it takes down: there is no address, interface, namespace, rule or record then."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from protos.exitd.v1 import exitd_pb2 as pb
+from tests.system import networks, oracle
+from tests.system.daemons import Daemon, warm_up
+from tests.system.kill_matrix.calls import killed_at_each
+from tests.system.kill_matrix.table import Case, cases, row
+from tests.system.networks import NOTHING, Net, PluginGates
+from tests.system.oracle import Revived, Subject
+from tests.system.waits import LIMIT_SECONDS, until
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Net]:
+    with networks.net() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def gates(net: Net) -> Iterator[PluginGates]:
+    made = PluginGates(net.base / "gates")
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def daemon(net: Net, gates: PluginGates) -> Iterator[Daemon]:
+    with networks.daemon(net, str(gates.directory), extra=("--reconcile-seconds", "0.2")) as made:
+        with made.client() as client:
+            warm_up(client)
+        yield made
+
+
+def observed(daemon: Daemon) -> Subject:
+    return oracle.observed(daemon, oracle.fresh_name(), ports=[pb.PortMapping(container_port=80, host_port=8080)])
+
+
+def judge(daemon: Daemon, net: Net, subject: Subject, case: str) -> Counter[str]:
+    with daemon.client() as client:
+        said = oracle.judge(client, subject, case)
+    oracle.nothing_left(daemon)
+    until(lambda: net.left(daemon) == NOTHING, f"left after {case}: {net.left(daemon)}")
+    return said
+
+
+@pytest.mark.parametrize("case", cases("network"), ids=str)
+def test_exitd_killed_beside_a_plugin_leaves_nothing_of_a_network(
+    daemon: Daemon, net: Net, gates: PluginGates, case: Case
+) -> None:
+    """host-local is bridge's child: it outlives exitd and bridge, and does its work when the next exitd is there."""
+    subject, up = observed(daemon), Revived(daemon)
+    gates.close(case.moment)
+    with ThreadPoolExecutor(1) as pool:
+        lived = pool.submit(oracle.whole_life, up, subject)
+        try:
+            gates.reached(case.moment)
+            daemon.kill()
+            up.revive()
+        finally:
+            gates.open()
+        lived.result(LIMIT_SECONDS * 4)
+    gates.end()
+    said = judge(daemon, net, subject, str(case))
+    assert set(said) <= {"exited by record"}, said
+
+
+def test_exitd_killed_at_any_system_call_of_a_life_in_a_network_leaves_nothing_of_it(daemon: Daemon, net: Net) -> None:
+    def life() -> Subject:
+        subject = observed(daemon)
+        oracle.whole_life(Revived(daemon), subject)
+        until(lambda: not list(daemon.root.glob("networks/*-*")), "its network is not taken down")
+        return subject
+
+    said = killed_at_each(
+        daemon, row("network, at calls").count, life, lambda subject, case: judge(daemon, net, subject, case)
+    )
+    assert set(said) <= {"exited by record", "exited by keeper"}, said

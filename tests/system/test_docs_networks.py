@@ -1,0 +1,70 @@
+"""docs/networks.md: its file is a network, each of its commands works, and its complaints are the product's."""
+
+import json
+import pathlib
+import re
+import subprocess
+
+from supervisor.cli.refused import OPTIONS
+from supervisor.engine import networkdesk
+from supervisor.network import plugins
+from tests.system import networks, pages
+from tests.system.exitctl import Cli
+from tests.system.networks import NOTHING
+from tests.system.pages import Session
+from tests.system.waits import until
+
+PAGE = (pages.DOCS / "networks.md").read_text()
+BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+JSON = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\| `([^`]+)`", re.MULTILINE)
+
+
+def commands() -> list[str]:
+    return [
+        line
+        for block in BLOCK.findall(JSON.sub("", PAGE))
+        for line in block.splitlines()
+        if line.startswith("exitctl ")
+    ]
+
+
+def test_the_commands_of_the_page_work_in_a_network_of_its_file(tmp_path: pathlib.Path) -> None:
+    (document,) = (json.loads(text) for text in JSON.findall(PAGE))
+    with networks.net() as net:
+        # Only where the leases are is another place: the page's is this machine's.
+        document["plugins"][0]["ipam"]["dataDir"] = str(net.base / "leases")
+        (net.configurations / "10-pods.conflist").write_text(json.dumps(document))
+        with networks.daemon(net) as daemon:
+            session, printed = Session(Cli(daemon), tmp_path), {}
+            for command in commands():
+                done = subprocess.run(
+                    ["bash", "-c", command],
+                    env=session.environment,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=120,
+                )
+                assert done.returncode in ((0, 1) if "doctor" in command else (0,)), (command, done)
+                printed[command] = done.stdout
+            assert next(text for command, text in printed.items() if "IPAddress" in command)[:6] == "10.88."
+            assert printed["exitctl port api"] == "80/tcp -> 0.0.0.0:8080\n53/udp -> 127.0.0.1:5353\n"
+            assert printed["exitctl run --rm --network none --rootfs / ls /sys/class/net"] == "lo\n"
+            assert " pods, configured in " in printed["exitctl doctor"]
+            until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
+
+
+def test_the_complaints_on_the_page_are_in_the_code() -> None:
+    """Word for word but for what is of the place: names, addresses, directories."""
+    files = (networkdesk.__file__, plugins.__file__, networkdesk.files.__file__)
+    code = " ".join(re.sub(r'"\s*f?"', "", pathlib.Path(path).read_text()) for path in files)
+    shown = [words for words in ROW.findall(PAGE.partition("## Troubleshooting")[2]) if " " in words]
+    assert len(shown) > 6
+    for words in shown:
+        wanted = max(re.split(r"[:/.\d]+|\bpods\b|\bbridge\b", words), key=len).strip()
+        assert wanted in code, (words, wanted)
+
+
+def test_what_is_refused_leads_to_the_page() -> None:
+    assert "docs/networks.md" in OPTIONS["--ip"]

@@ -1,0 +1,82 @@
+"""Records of attachments on a full disk, network namespaces, and the lock of plugins that outlive their exitd."""
+
+import contextlib
+import errno
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from shim import native
+from supervisor.network import files, namespace
+from tests.supervisor.network.test_records import RECORD
+
+MS_NOSUID = 2
+HOLDER = "import sys; print(flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def small(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A file system of 64 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    native.mount("small", str(place), "tmpfs", MS_NOSUID, "size=64k")
+    yield place
+    native.unmount(str(place), namespace.MNT_DETACH)
+
+
+def fill(place: pathlib.Path) -> None:
+    with contextlib.suppress(OSError), open(place / "ballast", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_full_disk_refuses_a_record_and_holds_no_removal_back(small: pathlib.Path) -> None:
+    top = str(small / "networks")
+    files.write(top, RECORD)
+    fill(small)
+    with pytest.raises(OSError) as refused:
+        files.write(top, RECORD.with_result('{"ips": []}'))
+    assert refused.value.errno == errno.ENOSPC
+    assert list(files.read(top)) == [RECORD] and os.listdir(top) == [RECORD.id]
+    files.remove(top, RECORD)
+    files.remove(top, RECORD)
+    assert list(files.read(top)) == []
+
+
+def test_a_namespace_is_bound_until_it_is_unmade_and_another_takes_its_place(tmp_path: pathlib.Path) -> None:
+    path, own = str(tmp_path / "netns" / "x-1"), os.readlink("/proc/thread-self/ns/net")
+    assert not namespace.is_there(path)
+    namespace.make(path)
+    first = os.stat(path).st_ino
+    assert namespace.is_there(path) and os.readlink("/proc/thread-self/ns/net") == own
+    up = subprocess.run(
+        ["nsenter", f"--net={path}", "ip", "-brief", "link"], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert up.stdout.split()[:1] == ["lo"] and "LOOPBACK,UP" in up.stdout
+    namespace.make(path)
+    assert os.stat(path).st_ino != first
+    namespace.unmake(path)
+    namespace.unmake(path)
+    assert not namespace.is_there(path) and os.listdir(tmp_path / "netns") == []
+
+
+def test_what_a_plugin_has_started_is_awaited_and_what_stays_holds_nothing_back_for_ever(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = str(tmp_path / "netns" / "x-1")
+    assert namespace.wait_until_idle(path, 0.0)
+    with namespace.worked_on(path) as (lock_fd,):
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(lock_fd,)
+        )
+        assert holder.stdout is not None and holder.stdout.readline()
+    with holder:
+        assert not namespace.wait_until_idle(path, 0.05)
+        with namespace.worked_on(path) as (_,):
+            pass  # others' work goes on meanwhile
+        holder.communicate(timeout=30)
+    assert namespace.wait_until_idle(path, 0.0)

@@ -1,0 +1,198 @@
+"""Networks by CNI's own plugins, for containers and pods: made before a run, taken down once after it, and shown."""
+
+import json
+import os
+import pathlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.system import daemons, networks
+from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli
+from tests.system.networks import ADDRESS, NOTHING, Net
+from tests.system.waits import LIMIT_SECONDS, until
+
+SERVE = "import socket; s = socket.create_server(('', 80)); c = s.accept()[0]; c.sendall(b'hello'); c.close()"
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Net]:
+    with networks.net() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(net: Net) -> Iterator[Daemon]:
+    with networks.daemon(net) as made:
+        yield made
+
+
+@pytest.fixture
+def cli(daemon: Daemon, net: Net) -> Iterator[Cli]:
+    """Whatever a test does: nothing of a container's network is left afterwards."""
+    yield Cli(daemon)
+    with daemon.client() as client:
+        daemons.remove_all(client)
+    until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
+
+
+def answer(net: Net, address: str, port: int) -> bytes:
+    """What is read at a port of the daemon's namespace. The thread that asks is in that namespace, and no other."""
+    found: list[bytes] = []
+
+    def ask() -> None:
+        fd = os.open(net.path, os.O_RDONLY)
+        networks.enter(fd)
+        os.close(fd)
+        with socket.create_connection((address, port), LIMIT_SECONDS) as line:
+            found.append(line.recv(100))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(LIMIT_SECONDS)
+    return b"".join(found)
+
+
+def test_a_container_has_the_networks_address_and_its_own_names_lead_there(cli: Cli, net: Net) -> None:
+    cli.background("web", "--hostname", "web", "sleep", "1000")
+    address = cli.field("web", ADDRESS)
+    assert net.leases() == [address]
+    assert cli.field("web", ".HostConfig.NetworkMode") == "pods"
+    assert cli.field("web", ".NetworkSettings.IPAddress") == address
+    assert cli.field("web", ".NetworkSettings.Gateway") == "10.99.0.1"
+    inside = cli.ok("exec", "web", "sh", "-c", "ip -4 -o address show dev eth0; cat /etc/hosts; ip route")
+    assert f"inet {address}/24" in inside and f"{address}\tweb" in inside and "default via 10.99.0.1" in inside
+    assert cli.ok("exec", "web", "cat", "/proc/sys/net/ipv4/ip_unprivileged_port_start") == "0"
+    (shown,) = json.loads(cli.ok("network", "inspect", "pods"))
+    assert shown["Containers"] == [cli.field("web", ".Id")]
+
+
+def test_containers_of_a_network_reach_each_other_and_a_parameter_of_the_network_is_their_own(cli: Cli) -> None:
+    cli.background("one", "--sysctl", "net.core.somaxconn=77", "sleep", "1000")
+    said = cli.run("--rm", "ping", "-c", "1", "-W", "20", cli.field("one", ADDRESS))
+    assert said.code == 0, said
+    assert cli.ok("exec", "one", "cat", "/proc/sys/net/core/somaxconn") == "77"
+
+
+def test_none_and_host_are_as_ever(cli: Cli, net: Net) -> None:
+    for name in ("none", "host"):
+        shown = cli.run("--rm", "--network", name, "ls", "/sys/class/net").out.split()
+        assert ("exitd0" in shown) is (name == "host") and "eth0" not in shown
+    assert net.leases() == []
+
+
+def test_a_published_port_leads_to_the_container_and_is_shown_everywhere(cli: Cli, net: Net) -> None:
+    cli.background("web", "-p", "8080:80", "-p", "127.0.0.1:9000-9001:9000-9001/udp", "python3", "-c", SERVE)
+    until(lambda: ":80" in cli.ok("exec", "web", "sh", "-c", "ss -ltn"), "nothing listens in the container")
+    assert answer(net, "10.99.0.1", 8080) == b"hello"
+    assert cli.ok("port", "web").splitlines() == [
+        "80/tcp -> 0.0.0.0:8080",
+        "9000/udp -> 127.0.0.1:9000",
+        "9001/udp -> 127.0.0.1:9001",
+    ]
+    assert cli.ok("port", "web", "80") == "0.0.0.0:8080"
+    assert "publishes no port 81/tcp" in cli("port", "web", "81").err
+    assert cli.ok("ps", "-a", "--format", "{{.Ports}}").startswith("0.0.0.0:8080->80/tcp, 127.0.0.1:9000->9000/udp")
+    assert "PORTS" in cli.ok("ps", "-a").splitlines()[0]
+    ports = json.loads(cli.field("web", "json .NetworkSettings.Ports"))
+    assert ports["80/tcp"] == [{"HostIp": "0.0.0.0", "HostPort": "8080"}]
+
+
+def test_a_port_that_another_has_is_refused_and_one_that_is_left_open_is_chosen(cli: Cli, net: Net) -> None:
+    cli.background("first", "-p", "8080:80", "sleep", "1000")
+    refused = cli("run", "-d", "--name", "second", "-p", "8080:81", "--rootfs", "/", "true")
+    assert (refused.code, "published by first already" in refused.err) == (125, True), refused
+    cli.background("third", "-P", "--expose", "53/udp", "--expose", "80", "sleep", "1000")
+    lines = cli.ok("port", "third").splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["53/udp", "80/tcp"]
+    assert all(49152 <= int(line.rpartition(":")[2]) <= 65535 for line in lines)
+    for words, said in (
+        (("-p", "80", "--network", "none"), "leave the ports out"),
+        (("-p", "80", "--network", "host"), "they are the machine's"),
+        (("--network", "other"), "no network other is configured: there is pods"),
+        (("-p", "1-2:1-3"), "different lengths"),
+    ):
+        refused = cli("run", *words, "--rootfs", "/", "true")
+        assert (refused.code, said in refused.err) == (125, True), refused
+
+
+def test_each_run_has_a_network_of_its_own_and_an_ended_container_has_none(cli: Cli, net: Net, daemon: Daemon) -> None:
+    cli.background("web", "-p", "8080:80", "sleep", "1000")
+    before = net.left(daemon)
+    cli.ok("restart", "-t", "0", "web")
+    after = net.left(daemon)
+    assert [len(after[kind]) for kind in after] == [len(before[kind]) for kind in before]
+    assert after["records"] != before["records"] and after["leases"] == [cli.field("web", ADDRESS)]
+    cli.ok("stop", "-t", "0", "web")
+    until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
+    assert cli.field("web", "json .NetworkSettings.Networks") == "{}"
+
+
+def test_a_pod_has_one_network_and_its_members_are_in_it(cli: Cli, net: Net) -> None:
+    pod = cli.ok("run", "-d", "-p", "8080:80", "--annotation", "io.kubernetes.docker.type=podsandbox", "pause")
+    member = cli.background("member", "--pod", pod, "sleep", "1000")
+    address = cli.field(pod, ADDRESS)
+    assert cli.field(member, ADDRESS) == address and net.leases() == [address]
+    assert f"{address}\t" in cli.ok("exec", member, "cat", "/etc/hosts")
+    assert f"inet {address}/24" in cli.ok("exec", member, "ip", "-4", "address", "show", "dev", "eth0")
+    for words in (("-p", "81:81"), ("--network", "other")):
+        refused = cli("run", *words, "--pod", pod, "--rootfs", "/", "true")
+        assert (refused.code, pod[:12] in refused.err) == (125, True), refused
+    assert json.loads(cli.ok("inspectp", pod))["status"]["network"]["ip"] == address
+
+
+def test_the_networks_that_are_configured_are_listed_with_what_is_wrong(cli: Cli, net: Net) -> None:
+    wrong = net.configurations / "20-wrong.conflist"
+    wrong.write_text("{")
+    open_to_all = net.configurations / "30-open.conflist"
+    open_to_all.write_text((net.configurations / "10-pods.conflist").read_text())
+    open_to_all.chmod(0o666)
+    try:
+        said = cli("network", "ls")
+        assert said.code == 0 and said.out.splitlines()[1].split()[:2] == ["pods*", "bridge,portmap"]
+        assert "20-wrong.conflist: it is not JSON" in said.err and "30-open.conflist: others than root" in said.err
+        assert cli("network", "ls", "-q").out == "pods\n"
+        (shown,) = json.loads(cli("network", "ls", "--format", "json").out)
+        assert (shown["Driver"], shown["Default"], shown["CniVersion"]) == ("bridge", True, "1.0.0")
+        assert cli.ok("network", "inspect", "--format", "{{.Driver}}", "pods") == "bridge"
+    finally:
+        wrong.unlink()
+        open_to_all.unlink()
+    said = cli("network", "inspect", "none")
+    assert (said.code, "no network none" in said.err) == (125, True)
+    for verb in ("create", "rm", "prune"):
+        assert "a network is a file of CNI" in cli("network", verb).err
+
+
+def test_a_network_that_fails_is_reported_in_the_plugins_words_and_leaves_nothing(cli: Cli, net: Net) -> None:
+    one = {"subnet": "10.98.0.0/24", "rangeStart": "10.98.0.5", "rangeEnd": "10.98.0.5"}
+    ipam = {"type": "host-local", "dataDir": str(net.base / "leases"), "ranges": [[one]]}
+    net.write("full", net.bridge(bridge="exitd1", ipam=ipam), number=40)
+    net.write("gone", net.bridge(), {"type": "no-such-plugin"}, number=50)
+    try:
+        cli.background("first", "--network", "full", "sleep", "1000")
+        for name, words in (("full", "network full: bridge ADD: "), ("gone", "no-such-plugin in /usr/lib/cni")):
+            said = cli("run", "--network", name, "--rootfs", "/", "true")
+            assert (said.code, words in said.err) == (125, True), said
+        assert net.leases() == ["10.98.0.5"]
+    finally:
+        for path in (*net.configurations.glob("40-*"), *net.configurations.glob("50-*")):
+            path.unlink()
+
+
+def test_a_daemon_without_a_network_says_so_in_one_line(net: Net, tmp_path: pathlib.Path) -> None:
+    """And one that was asked for none says nothing."""
+    (tmp_path / "exitd.toml").write_text(f'[network]\nconf_dir = "{tmp_path}/none"\n')
+    config = ("--config", str(tmp_path / "exitd.toml"))
+    with daemons.daemon(extra=(*config, "--default-network", "auto")) as made:
+        said = Cli(made).run("--rm", "ls", "/sys/class/net")
+        assert (said.code, said.out) == (0, "lo\n")
+        line = f"exitctl: no network is configured in {tmp_path}/none: the container has a loopback interface alone\n"
+        assert said.err == line
+        assert Cli(made).run("--rm", "--network", "none", "true").err == ""
+        refused = Cli(made)("run", "-p", "80:80", "--rootfs", "/", "true")
+        assert (refused.code, "no network bridge is configured: there is none" in refused.err) == (125, True)
+        assert "none in" in Cli(made)("doctor").out
