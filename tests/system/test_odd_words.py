@@ -81,7 +81,7 @@ TEXTS += [
 ]
 FILES = ("fifo", "directory", "loop", "empty", "noise", "missing", "socket", "text/below")
 NOISE = bytes(range(256)) * 64
-CODES = {0, 1, USAGE, 124, OWN_FAILURE, 126, 127}
+CODES = {0, 1, USAGE, 124, OWN_FAILURE, 126, 127, 130}  # 130: a question had no answer
 LIVES = "trap 'exit 3' TERM; while :; do sleep 0.05; done"
 
 
