@@ -33,11 +33,11 @@ def rename(ctx: click.Context, container: str, name: str) -> int:
 @click.option(
     "-c", "--cpu-shares", type=click.IntRange(min=0, max=2**32 - 1), metavar="N", help="Weight for CPU time; 0: 1024."
 )
-@click.option("--cpu-quota", type=int, metavar="US", help="CPU time in each period; -1: no limit.")
-@click.option("--cpu-period", type=int, metavar="US", help="The period of --cpu-quota; default 100000.")
+@click.option("--cpu-quota", type=parse.INT32, metavar="US", help="CPU time in each period; -1: no limit.")
+@click.option("--cpu-period", type=parse.INT32, metavar="US", help="The period of --cpu-quota; default 100000.")
 @click.option("--cpuset-cpus", metavar="LIST", help="The processors that it may use, as in 0-3,7; '': all.")
 @click.option("--cpuset-mems", metavar="LIST", help="The memory nodes that it may use; '': all.")
-@click.option("--pids-limit", type=int, metavar="N", help="Limit of processes and threads; 0 or -1: none.")
+@click.option("--pids-limit", type=parse.INT32, metavar="N", help="Limit of processes and threads; 0 or -1: none.")
 @click.option("--restart", metavar="POLICY", help="no, always, on-failure[:n] or unless-stopped, for ends from now on.")
 @containers
 @click.pass_context

@@ -42,7 +42,7 @@ class Shown:
 
 @click.command()
 @click.option("--since", metavar="TIME", help="Begin with the ends since then: 10m (ago) or an RFC 3339 time.")
-@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after N ends.")
+@click.option("-n", "--count", type=parse.WholeNumber(1, 2**31 - 1), metavar="N", help="End after N ends.")
 @click.option("--no-watch", is_flag=True, help="Do not have exitd watch this machine: show what is watched already.")
 @reconnect
 @output.option("table")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import output, spoken
+from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
 from supervisor.model.errors import BadRequest, ExitdError
@@ -42,7 +42,9 @@ COLUMNS = {
     metavar="K=V",
     help="By id, name, status, exited, label, ancestor, before, since, volume, network, namespace, pod or health.",
 )
-@click.option("-n", "--last", type=click.IntRange(min=-1), default=-1, metavar="N", help="The N newest, ended or not.")
+@click.option(
+    "-n", "--last", type=parse.WholeNumber(-1, 2**31 - 1), default=-1, metavar="N", help="The N newest, ended or not."
+)
 @click.option("-l", "--latest", is_flag=True, help="The newest one, ended or not.")
 @click.option(
     "-p", "--pod", "pods", multiple=True, metavar="POD", help="Only containers of this pod, by the beginning of its id."

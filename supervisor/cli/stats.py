@@ -8,7 +8,7 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.cli import output, spoken, table
+from supervisor.cli import output, parse, spoken, table
 from supervisor.cli.app import connect
 from supervisor.cli.output import Format
 from supervisor.cli.shape import Document
@@ -36,7 +36,7 @@ Readings = Mapping[str, pb.ContainerStats]
 @click.option("--no-reset", is_flag=True, help="Print each look below the last one: do not clear the screen.")
 @click.option("--no-trunc", is_flag=True, help="Print whole ids.")
 @click.option(
-    "-i", "--interval", type=click.FloatRange(min=0.1, max=3600), default=INTERVAL_SECONDS, metavar="S",
+    "-i", "--interval", type=parse.LimitSeconds(0.1, 3600), default=INTERVAL_SECONDS, metavar="S",
     help="Seconds between two looks; default 1.",
 )  # fmt: skip
 @output.option("table")

@@ -31,7 +31,18 @@ NOT_SENT = {
     "PullImage": "asks registries on the network, for minutes",
 }
 # They wait for what does not come: so long, in seconds.
-WAITING = {"Wait": 0.2, "Events": 0.2, "Exits": 5.0, "Logs": 0.2, "Attach": 0.2}
+WAITING = {
+    "Wait": 0.2,
+    "Stats": 0.2,
+    "CopyTo": 2.0,
+    "CopyFrom": 5.0,
+    "Export": 5.0,
+    "Changes": 5.0,
+    "Events": 0.2,
+    "Exits": 5.0,
+    "Logs": 0.2,
+    "Attach": 0.2,
+}
 STREAMING = {method.name for method in EXITD.methods if method.server_streaming}
 SENT = [method for method in EXITD.methods if method.name not in NOT_SENT]
 LIVES = "trap 'exit 3' TERM; while :; do sleep 0.05; done"

@@ -66,7 +66,7 @@ def test_words_complete_to_the_names_of_what_there_is(full: FakeDaemon) -> None:
 def test_verbs_and_options_complete_without_exitd(tmp_path: pathlib.Path) -> None:
     nobody = f"{tmp_path}/exitd.sock"
     assert completed(nobody, "inspec") == ["inspect", "inspectp"]
-    assert completed(nobody, "image", "") == ["import", "load", "ls", "pull", "rm"]
+    assert {"import", "load", "ls", "pull", "rm"} <= {*completed(nobody, "image", "")}
     assert "--restart" in completed(nobody, "run", "--rest")
 
 
