@@ -75,7 +75,7 @@ class Session:
             command = OPAQUE.sub(lambda found: self._real(found[0]), line.command)
             keys = typed(line.prints)
             printed = self.type_on_terminal(command, keys) if keys else self.type(command)
-            assert plain(printed) == plain(line.prints), f"$ {line.command}"
+            assert plain(printed) == plain(line.prints), f"$ {line.command}\n{printed}"
             for shown, real in zip(OPAQUE.findall(line.prints), OPAQUE.findall(printed), strict=True):
                 self._meet(shown, real, line)
 
