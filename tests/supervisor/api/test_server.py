@@ -401,7 +401,7 @@ def test_without_descriptors_for_grpc_it_is_not_begun_and_crashes_nobody(tmp_pat
 def test_every_call_is_either_known_to_change_something_or_to_only_look() -> None:
     looking = {"List", "Inspect", "Pids", "Wait", "Events", "Exits", "Logs", "Version", "Info"}
     looking |= {"ListPods", "InspectPod", "ListImages", "Attach", "Watches", "Metrics", "ListVolumes", "DiskUsage"}
-    looking |= {"Stats", "RunHealthcheck"}
+    looking |= {"Stats", "RunHealthcheck", "ListNetworks"}
     looking |= {"StatPath", "CopyFrom", "Export", "Changes", "InspectImage", "SaveImages"}
     looking |= {"CopyTo"}  # as cp(1) it ends with the client that sends, and what it has made stays
     assert {method.name for method in rpc.EXITD.methods} == looking | MUTATING

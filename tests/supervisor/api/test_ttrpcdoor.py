@@ -136,7 +136,7 @@ def test_who_asks_is_known_without_a_token(tmp_path: Path) -> None:
         await caller.call("CreateContainer", pb.CreateContainerRequest(spec=SPEC))
         await caller.call("Start", pb.StartRequest(id="c1"))
         await caller.call("Stop", pb.StopRequest(id="c1"))
-        assert caller.rig.node.asked[1:] == [("start", "c1", ME), ("stop", "c1", None, ME)]
+        assert caller.rig.node.asked[1:] == [("start", "c1", False, ME), ("stop", "c1", None, 0, ME)]
 
     run(tmp_path, test)
 
