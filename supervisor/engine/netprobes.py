@@ -8,9 +8,9 @@ import asyncio
 import errno
 import os
 import socket
-import ssl
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import CannotStart
@@ -18,6 +18,9 @@ from supervisor.model.health import ProbeAnswer
 from supervisor.model.httpreply import StatusFound, StatusReader, request
 from supervisor.model.values import HttpTarget, Process, TcpTarget
 from supervisor.system import netns
+
+if TYPE_CHECKING:
+    import ssl
 
 LOOPBACKS = ("127.0.0.1", "::1")
 READ_BYTES = 4096
@@ -71,6 +74,8 @@ async def _connected(init: Process, addresses: Sequence[str], port: int) -> tupl
 
 
 async def _http(line: socket.socket, address: str, target: HttpTarget) -> tuple[ProbeAnswer, str]:
+    import ssl  # imported on demand: exitd must start fast
+
     writer: asyncio.StreamWriter | None = None
     try:
         tls = _unchecked() if target.tls else None
@@ -96,8 +101,10 @@ async def _http(line: socket.socket, address: str, target: HttpTarget) -> tuple[
 
 
 @cache
-def _unchecked() -> ssl.SSLContext:
+def _unchecked() -> "ssl.SSLContext":
     """As the kubelet: a probe asks whether something answers, not who."""
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
