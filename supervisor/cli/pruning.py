@@ -108,8 +108,9 @@ def volumes(client: Client) -> tuple[list[str], int]:
 
 
 def confirm(what: str, *, force: bool) -> None:
-    if not force:
-        click.confirm(f"{what}\nGo on?", abort=True, err=True)
+    """Ask, unless it is forced. A no ends the command, and it has worked: nothing was to be done."""
+    if not force and not click.confirm(f"{what}\nGo on?", err=True):
+        click.get_current_context().exit(0)
 
 
 def show_images(reply: pb.PruneImagesReply) -> None:

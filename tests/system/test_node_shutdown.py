@@ -64,7 +64,7 @@ def test_containers_end_with_the_host_by_their_own_signal_and_come_back_in_the_n
         for call in refused:
             with pytest.raises(ShuttingDown):
                 call()
-        assert "The node was shutting down" in Cli(daemon).ok("why", obeys)
+        assert "the node was shutting down" in Cli(daemon).ok("why", obeys)
     host.reboot()
     with daemon.client() as client:
         for id in (obeys, deaf, pod.id, member):

@@ -44,6 +44,6 @@ def test_its_health_is_asked_by_execs_and_a_sick_one_is_ended(cli: Cli) -> None:
     check = ("--health-cmd", "exit 1", "--health-interval", "100ms", "--health-retries", "2")
     cli.background("sick", *check, "--health-on-failure", "kill", "--runtime", RUNC, "sleep", "1000")
     assert cli.ok("wait", "sick") == "137"
-    assert re.search("Its health check had failed", cli.ok("why", "sick"))
+    assert re.search("its health check had failed", cli.ok("why", "sick"))
     until(lambda: cli.field("sick", ".State.Status") == "exited", "it is not shown")
     cli.ok("rm", "sick")
