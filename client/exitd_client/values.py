@@ -168,7 +168,7 @@ class Container:
     health: str  # starting | healthy | unhealthy; empty without a check
     probes: ProbeStates | None  # None without probes and hooks
     networks: tuple[Attachment, ...]  # of the current run; a member's are its pod's
-    network_hint: str  # why it has no network though it asked for the default
+    network_hint: str  # why it has none, or not the first, though it asked for the default
     of_containerd: bool  # a task of containerd's
     execs: tuple[Exec, ...]
     spec: Mapping[str, Any]

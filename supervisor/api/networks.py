@@ -1,15 +1,13 @@
 """Networks: messages to facts, checked, and back. Pure."""
 
-import ipaddress
 from collections.abc import Iterable
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.patterns import LatePattern
 from supervisor.api.values import bad, matching, one_of
 from supervisor.model import networks
-from supervisor.model.networks import MOST_PORT, PROTOCOLS, Attached, NetworkView, PublishedPort
-
-MOST_PORTS = 4096
+from supervisor.model.addresses import address
+from supervisor.model.networks import MOST_PORT, MOST_PUBLISHED, PROTOCOLS, Attached, NetworkView, PublishedPort
 
 _NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
 
@@ -21,8 +19,8 @@ def network_of(text: str) -> str:
 def ports_of(messages: Iterable[pb.PortMapping]) -> tuple[PublishedPort, ...]:
     """Return the checked ports. Raises BadRequest, which names the field."""
     found = tuple(_port(f"ports[{index}]", each) for index, each in enumerate(messages))
-    if len(found) > MOST_PORTS:
-        raise bad("ports", f"{len(found)} of them", f"at most {MOST_PORTS}")
+    if len(found) > MOST_PUBLISHED:
+        raise bad("ports", f"{len(found)} of them", f"at most {MOST_PUBLISHED}")
     if twice := next(networks.doubled(found), None):
         raise bad(
             "ports", f"{twice.host_port}/{twice.protocol}", "another port of the machine: that one is there twice"
@@ -41,15 +39,15 @@ def _port(field: str, message: pb.PortMapping) -> PublishedPort:
 
 def _ip(field: str, text: str) -> str:
     try:
-        return str(ipaddress.ip_address(text)) if text else ""
+        return address(text) if text else ""
     except ValueError as error:
         raise bad(field, text, "an address such as 127.0.0.1 or ::1") from error
 
 
 def exposed_of(message: pb.ExposeSpec) -> tuple[tuple[int, str], ...]:
     """Raises BadRequest."""
-    if len(message.ports) > MOST_PORTS:
-        raise bad("expose.ports", f"{len(message.ports)} of them", f"at most {MOST_PORTS}")
+    if len(message.ports) > MOST_PUBLISHED:
+        raise bad("expose.ports", f"{len(message.ports)} of them", f"at most {MOST_PUBLISHED}")
     return tuple(map(_exposed, message.ports))
 
 

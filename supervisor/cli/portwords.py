@@ -46,7 +46,7 @@ def _mappings(word: str) -> Iterator[pb.PortMapping]:
 
 def _host(word: str, around: str) -> tuple[str, str]:
     """Return the address and the port or range of the machine; each may be empty."""
-    import ipaddress  # most ports come without an address
+    from supervisor.model.addresses import address  # most ports come without one
 
     if around.startswith("["):
         ip, bracket, host = around[1:].partition("]")
@@ -56,7 +56,7 @@ def _host(word: str, around: str) -> tuple[str, str]:
     else:
         ip, _, host = around.rpartition(":")
     try:
-        return (str(ipaddress.ip_address(ip)) if ip else "", host)
+        return (address(ip) if ip else "", host)
     except ValueError as error:
         raise BadRequest(f"-p {word}: {ip!r} is no address; {FORM}") from error
 

@@ -21,7 +21,7 @@ from supervisor.engine.containers import Containers
 from supervisor.engine.imagedesk import ImageDesk
 from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.images import merge
-from supervisor.model import pods
+from supervisor.model import networks, pods
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeMissing, WrongState
 from supervisor.model.pods import PodPlace, Role
 from supervisor.model.storage import Storage, StorageKind
@@ -251,14 +251,10 @@ def as_member(spec: Spec, pause: Container) -> Spec:
             id=pause.id,
         )
     _refuse_hosts_ipc(spec)
-    of_host = pause.spec.network == "host"
-    if spec.network == "host" and not of_host:
-        raise BadRequest(f"network host: the network of a member is its pod's, and {pause.spec.name} has its own")
-    if spec.network not in ("", "host", "none", "pod", pause.spec.network):
-        text = (
-            f"network {spec.network}: the network of a member is its pod's; {pause.spec.name} has {pause.spec.network}"
-        )
-        raise BadRequest(text, field="network")
+    of_pod = pause.spec.network or networks.NONE
+    if spec.network not in ("", networks.POD, of_pod):
+        text = f"network {spec.network}: the network of a member is its pod's, and {pause.spec.name} has {of_pod}"
+        raise BadRequest(f"{text}; leave it out", field="network")
     if spec.ports or spec.publish_all:
         raise BadRequest(
             f"ports: those of a pod are published by the pod: make {pause.spec.name} with them", field="ports"
@@ -270,7 +266,7 @@ def as_member(spec: Spec, pause: Container) -> Spec:
     return replace(
         below(spec, pause.spec.pod.log_directory if pause.spec.pod else ""),
         sandbox=pause.id,
-        network="host" if of_host else "pod",
+        network=networks.HOST if of_pod == networks.HOST else networks.POD,
         runtime=spec.runtime or pause.spec.runtime,
         hostname=pause.spec.hostname or pause.id[:12],
         annotations=_with_full_id(spec.annotations, pause.id),

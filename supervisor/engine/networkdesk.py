@@ -8,11 +8,8 @@ for the plugins, of its own. Decision 47.
 
 import asyncio
 import contextlib
-import errno
 import os
-import secrets
-import socket
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -22,10 +19,10 @@ from supervisor.config.settings import Config, NetworkSettings
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model import networks
-from supervisor.model.errors import BadRequest, ExitdError, NoSuchNetwork, ShimFailed, ToolFailed, WrongState
-from supervisor.model.networks import NetworkView, PublishedPort
-from supervisor.model.values import Container, Spec
-from supervisor.network import calls, files, namespace, plugins
+from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchNetwork, ShimFailed, ToolFailed, WrongState
+from supervisor.model.networks import NetworkView, PublishedPort, TakenPorts
+from supervisor.model.values import Container, Phase, Spec
+from supervisor.network import calls, files, hostports, namespace, plugins
 from supervisor.network.calls import Endpoint, NotAnswer
 from supervisor.network.conflist import NetworkConfig
 from supervisor.network.records import AttachmentRecord
@@ -35,9 +32,9 @@ from supervisor.system import room
 FIRST_SECONDS = 10.0  # how long a clean-up waits for the first DEL
 IDLE_SECONDS = 35.0  # for plugins of an earlier exitd, which outlive it by less
 AGAIN_SECONDS = (1.0, 5.0, 30.0, 120.0, 600.0)  # between two DELs of one attachment; the last is repeated
-FIRST_FREE, MOST_FREE = 49152, 65535  # ports that exitd chooses, RFC 6335
-TRIES = 256
-KINDS = {"tcp": (socket.SOCK_STREAM, 0), "udp": (socket.SOCK_DGRAM, 0), "sctp": (socket.SOCK_STREAM, 132)}
+ADDS_AT_ONCE, OTHERS_AT_ONCE = 8, 4  # plugins take processors, and wait for the locks of iptables
+TURN_SECONDS = 120.0  # how long an ADD waits until so many others are done
+FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.02, 1.0  # between two looks at plugins of an earlier exitd
 
 T = TypeVar("T")
 
@@ -55,6 +52,8 @@ class NetworkDesk(Participant):
         self._records: dict[str, AttachmentRecord] = {}
         self._inherited: set[str] = set()  # those of an earlier exitd, whose plugins may still be at work
         self._taken_down: dict[str, asyncio.Event] = {}  # DELs that have begun; set after the first try
+        self._adding = asyncio.Semaphore(ADDS_AT_ONCE)
+        self._resting = asyncio.Semaphore(OTHERS_AT_ONCE)  # CHECKs and DELs: none of them keeps an ADD waiting
 
     # -- what a request means
 
@@ -69,43 +68,45 @@ class NetworkDesk(Participant):
             if spec.bundle or spec.task is not None:
                 return replace(spec, network=networks.NONE)
             return await self._by_default(spec, settings)
-        asked = spec.network or networks.BRIDGE
-        network = await self._configured(asked if spec.network else _preferred(settings))
+        network, hint = await self._chosen(spec.network or _preferred(settings))
         if publishes and not network.publishes:
             raise BadRequest(
                 f"ports: network {network.name} has no plugin that publishes ports; add portmap to its file, with "
                 '"capabilities": {"portMappings": true}',
                 field="ports",
             )
-        return replace(spec, network=network.name)
+        return replace(spec, network=network.name, network_hint=hint)
 
     async def _by_default(self, spec: Spec, settings: NetworkSettings) -> Spec:
         if settings.default in (networks.NONE, networks.HOST):
             return replace(spec, network=settings.default)
         if settings.default != networks.AUTO:
             return replace(spec, network=(await self._configured(settings.default)).name)
-        found = await self._found()
-        network = next((each for _, each in found if isinstance(each, NetworkConfig)), None)
+        network, passed = _first(await self._found())
         if network is None:
             hint = f"no network is configured in {settings.conf_dir}"
         elif kind := await asyncio.to_thread(files.missing, network, settings.plugin_dirs):
             hint = f"network {network.name} needs the plugin {kind}, which is not installed"
         else:
-            return replace(spec, network=network.name)
+            return replace(spec, network=network.name, network_hint=passed)
         return replace(
             spec, network=networks.NONE, network_hint=f"{hint}: the container has a loopback interface alone"
         )
 
     async def _configured(self, name: str) -> NetworkConfig:
-        """Return the network of that name; for `bridge`, where none is called so, and `auto`, the first. Raises
-        NoSuchNetwork."""
+        return (await self._chosen(name))[0]
+
+    async def _chosen(self, name: str) -> tuple[NetworkConfig, str]:
+        """Return the network of that name; for `bridge`, where none is called so, and `auto`, the first, and with it
+        the words about a file that was passed over. Raises NoSuchNetwork."""
         found, directory = await self._found(), self._config().network.conf_dir
         known = [each for _, each in found if isinstance(each, NetworkConfig)]
         named = next((each for each in known if each.name == name), None)
         if named is not None:
-            return named
-        if known and name in (networks.BRIDGE, networks.AUTO):
-            return known[0]
+            return named, ""
+        first, passed = _first(found)
+        if first is not None and name in (networks.BRIDGE, networks.AUTO):
+            return first, passed
         wrong = "".join(f"; {file}: {why}" for file, why in found if isinstance(why, str))
         there = ", ".join(each.name for each in known) or "none"
         raise NoSuchNetwork(
@@ -120,19 +121,25 @@ class NetworkDesk(Participant):
     def with_ports(self, spec: Spec, exposed: Iterable[tuple[int, str]]) -> Spec:
         """Return the spec with a port of the machine for each that it publishes. `exposed`: those that its image
         names, which `publish_all` publishes, too. Raises BadRequest, WrongState."""
-        wanted = list(spec.ports)
+        wanted, named = list(spec.ports), {(each.container_port, each.protocol) for each in spec.ports}
         if spec.publish_all:
-            named = {(each.container_port, each.protocol) for each in spec.ports}
             every = dict.fromkeys((*spec.expose, *exposed))
             wanted += [PublishedPort(port, 0, protocol) for port, protocol in every if (port, protocol) not in named]
         if not wanted:
             return spec
+        if len(wanted) > networks.MOST_PUBLISHED:
+            raise BadRequest(f"ports: {len(wanted)} of them, at most {networks.MOST_PUBLISHED}", field="ports")
         if twice := next(networks.doubled(wanted), None):
             raise BadRequest(f"ports: {twice.host_port}/{twice.protocol} is there twice", field="ports")
-        taken = [port for each in self._node.containers.values() for port in each.spec.ports]
-        settled: list[PublishedPort] = []
+        if all(port.host_port for port in wanted):
+            return replace(spec, ports=tuple(wanted))
+        taken = TakenPorts(port for each in self._node.containers.values() for port in each.spec.ports)
         for port in wanted:
-            settled.append(port if port.host_port else _free(port, [*taken, *wanted, *settled]))
+            taken.add(port)
+        settled: list[PublishedPort] = []
+        among = hostports.numbers()  # going on where the port before has been found
+        for port in wanted:
+            settled.append(port if port.host_port else hostports.choose(port, taken, among))
         return replace(spec, ports=tuple(settled))
 
     # -- a run begins
@@ -150,13 +157,16 @@ class NetworkDesk(Participant):
         network, settings = await self._configured(spec.network), self._config().network
         if kind := await asyncio.to_thread(files.missing, network, settings.plugin_dirs):
             raise plugins.missing(network, kind, settings.plugin_dirs)
-        self._refuse_taken(container)
         record = AttachmentRecord(container.id, container.run, network, settings.plugin_dirs, spec.ports)
         path = namespaces.network_of(self._state, container.id, container.run)
-        self._records[record.id] = record
-        await self._on_disk(f"the record of {record.id}", lambda: files.write(self._directory, record))
-        await self._on_disk(f"a network namespace at {path}", lambda: namespace.make(path))
-        result = await plugins.add(network, Endpoint(record.id, path, path, spec.ports), settings.plugin_dirs)
+        if port := await asyncio.to_thread(hostports.first_taken, spec.ports):
+            raise WrongState(f"port {_shown(port)}: a program of this machine has it already", id=container.id)
+        async with self._turn_to_add(f"network {network.name}"):
+            self._refuse_taken(container)
+            self._records[record.id] = record
+            await self._on_disk(f"the record of {record.id}", lambda: files.write(self._directory, record))
+            await self._on_disk(f"a network namespace at {path}", lambda: namespace.make(path))
+            result = await plugins.add(network, Endpoint(record.id, path, path, spec.ports), settings.plugin_dirs)
         complete = self._records[record.id] = record.with_result(result)
         try:
             attached = calls.answer(result, network.name, path)
@@ -166,18 +176,36 @@ class NetworkDesk(Participant):
         log.info("attached", container=container.id, run=container.run, network=network.name, ips=attached.addresses)
         return replace(container, networks=(attached,))
 
+    @contextlib.asynccontextmanager
+    async def _turn_to_add(self, what: str) -> AsyncIterator[None]:
+        """Hold the block up while as many others as may be at it at once are. Raises Busy."""
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._adding.acquire()
+        except TimeoutError as error:
+            raise Busy(
+                f"{what}: the plugins of {ADDS_AT_ONCE} other containers are still at work; try again"
+            ) from error
+        try:
+            yield
+        finally:
+            self._adding.release()
+
     def _refuse_taken(self, container: Container) -> None:
-        """Raise WrongState for a port that another container, or a program of this machine, has now: the rules of
-        portmap would take its connections."""
-        for port in container.spec.ports:
-            for record in self._records.values():
-                is_anothers = record.container != container.id and self._is_used(record)
-                if is_anothers and any(networks.clashes(port, each) for each in record.ports):
-                    other = self._node.containers.get(record.container)
-                    name = other.spec.name if other is not None else record.container[:12]
-                    raise WrongState(f"port {_shown(port)} is published by {name} already", id=container.id)
-            if not _is_free(port):
-                raise WrongState(f"port {_shown(port)}: a program of this machine has it already", id=container.id)
+        """Raise WrongState for a port that another container has, or has had and the rules of its network are still
+        there: they would take its connections."""
+        wanted = TakenPorts(container.spec.ports)
+        for record in self._records.values():
+            taken = () if record.container == container.id else record.ports
+            if port := next(filter(wanted.clashes, taken), None):
+                other = self._node.containers.get(record.container)
+                name = other.spec.name if other is not None else record.container[:12]
+                why = f"is published by {name} already"
+                if not self._is_used(record):
+                    why = (
+                        f"was published by {name}, whose network is still being taken down: {record.id} in exitd's log"
+                    )
+                raise WrongState(f"port {_shown(port)} {why}", id=container.id)
 
     # -- a run has ended
 
@@ -195,7 +223,8 @@ class NetworkDesk(Participant):
     def look(self) -> None:
         """Take down what nothing uses: after a daemon start, and now and then."""
         for record in list(self._records.values()):
-            is_stray = os.path.isdir(f"{self._state}/c/{record.container}")  # a run that is ended first
+            is_known = record.container in self._node.containers
+            is_stray = not is_known and os.path.isdir(f"{self._state}/c/{record.container}")  # it is ended first
             if not is_stray and not self._is_used(record):
                 self._take_down(record)
 
@@ -207,7 +236,9 @@ class NetworkDesk(Participant):
         if own is not None and own.id != cleaned and not own.clean and (own.damaged or own.run == record.run):
             return True
         members = containers.members(record.container)
-        return any(not c.clean and c.id != cleaned and c.sandbox_run in (0, record.run) for c in members)
+        runs = (0, record.run)  # 0: not known. What is being made joins a run that its row does not name yet
+        living = [c for c in members if not c.clean and c.id != cleaned]
+        return any(c.phase is Phase.CREATING or c.sandbox_run in runs for c in living)
 
     def _take_down(self, record: AttachmentRecord) -> asyncio.Event:
         tried = self._taken_down.get(record.id)
@@ -251,16 +282,39 @@ class NetworkDesk(Participant):
         path = namespaces.network_of(self._state, record.container, record.run)
         if record.id in self._inherited:
             what = f"the plugins of {record.id}"
-            if not await self._on_disk(what, lambda: _idle(path)):
+            if not await self._idle(what, path):
                 log.warning("a process that a plugin has left keeps its lock", container=record.container, path=path)
             self._inherited.discard(record.id)
         bound = await asyncio.to_thread(namespace.is_there, path)
         endpoint = Endpoint(record.id, path if bound else "", path, record.ports)
-        await plugins.delete(record.network, endpoint, record.plugin_dirs, record.result)
+        async with self._resting:
+            await plugins.delete(record.network, endpoint, self._plugin_dirs(record), record.result)
         await self._on_disk(f"the network namespace at {path}", lambda: namespace.unmake(path))
         await self._on_disk(f"the record of {record.id}", lambda: files.remove(self._directory, record))
         self._records.pop(record.id, None)
         log.info("detached", container=record.container, run=record.run, network=record.network.name)
+
+    async def _idle(self, what: str, path: str) -> bool:
+        """Return when no plugin of an earlier exitd works on the attachment: they outlive it by a limit. False if one
+        works on, or what it has left keeps its lock for another reason: the caller goes on then, too. Raises
+        ShimFailed."""
+        loop, seconds = asyncio.get_running_loop(), FIRST_LOOK_SECONDS
+        end = loop.time() + IDLE_SECONDS
+        try:
+            while not namespace.is_idle(path):  # in memory: nothing that the loop would wait for
+                if loop.time() > end:
+                    return False
+                await asyncio.sleep(seconds)
+                seconds = min(seconds * 2, MOST_LOOK_SECONDS)
+        except OSError as error:
+            if room.is_used_up(error):
+                raise ShimFailed(f"{what}: {error.strerror}") from error
+            log.warning("whether plugins are at work is not known", path=path, why=error.strerror)  # holds no DEL back
+        return True
+
+    def _plugin_dirs(self, record: AttachmentRecord) -> tuple[str, ...]:
+        """Return where its plugins were, and then where they are by today's configuration: they may have moved."""
+        return tuple(dict.fromkeys((*record.plugin_dirs, *self._config().network.plugin_dirs)))
 
     # -- after a daemon start
 
@@ -275,8 +329,10 @@ class NetworkDesk(Participant):
             if isinstance(each, AttachmentRecord):
                 self._records[each.id] = each
                 self._inherited.add(each.id)
+            elif each.stays:
+                log.error("a record of a network is left as it is", file=ascii(each.name)[:200], why=each.why)
             else:
-                await self._put_aside(*each)
+                await self._put_aside(each.name, each.why)
 
     async def _put_aside(self, name: str, why: str) -> None:
         try:
@@ -299,12 +355,14 @@ class NetworkDesk(Participant):
             await self._node.containers.find(record.container)
             if self._is_used(record) and await asyncio.to_thread(namespace.is_there, path):
                 endpoint = Endpoint(record.id, path, path, record.ports)
-                await plugins.check(record.network, endpoint, record.plugin_dirs, record.result)
+                async with self._resting:
+                    await plugins.check(record.network, endpoint, self._plugin_dirs(record), record.result)
                 log.info("network checked", container=record.container, network=record.network.name)
         except (ExitdError, OSError) as error:
             if self._is_used(record):
-                what = {"container": record.container, "network": record.network.name}
-                log.warning("a plugin finds the network not as it was made", **what, why=str(error))
+                found = "a plugin finds the network not as it was made"
+                event = found if isinstance(error, ToolFailed) else "the network cannot be checked"
+                log.warning(event, container=record.container, network=record.network.name, why=str(error))
 
     # -- what callers are shown
 
@@ -343,11 +401,13 @@ def _preferred(settings: NetworkSettings) -> str:
     return networks.BRIDGE if settings.default in (networks.NONE, networks.HOST, networks.AUTO) else settings.default
 
 
-def _idle(path: str) -> bool:
-    try:
-        return namespace.wait_until_idle(path, IDLE_SECONDS)
-    except OSError:  # no room for its file: that holds no DEL back
-        return True
+def _first(found: list[files.Config]) -> tuple[NetworkConfig | None, str]:
+    """Return the first network, and the words about a file before it that is none: it was to be the first."""
+    network = next((each for _, each in found if isinstance(each, NetworkConfig)), None)
+    file, why = found[0] if found else ("", "")
+    if network is None or not isinstance(why, str):
+        return network, ""
+    return network, f"{file}: {why}; the container is in the next network, {network.name}"
 
 
 def _refuse_ports(spec: Spec) -> Spec:
@@ -357,27 +417,3 @@ def _refuse_ports(spec: Spec) -> Spec:
 
 def _shown(port: PublishedPort) -> str:
     return f"{port.host_ip or '0.0.0.0'}:{port.host_port}/{port.protocol}"
-
-
-def _free(port: PublishedPort, taken: Iterable[PublishedPort]) -> PublishedPort:
-    """Return the port with one of the machine that nothing has now. Raises WrongState."""
-    for _ in range(TRIES):
-        chosen = replace(port, host_port=FIRST_FREE + secrets.randbelow(MOST_FREE - FIRST_FREE + 1))
-        if not any(networks.clashes(chosen, each) for each in taken) and _is_free(chosen):
-            return chosen
-    raise WrongState(f"ports: no free port of this machine for {port.container_port}/{port.protocol}; name one")
-
-
-def _is_free(port: PublishedPort) -> bool:
-    """Return whether no program of this machine has the port. True where that cannot be found out."""
-    kind, protocol = KINDS[port.protocol]
-    address = port.host_ip or "0.0.0.0"
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, kind, protocol) as line:
-            if port.protocol != "udp":
-                line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that nobody listens at is free
-            line.bind((address, port.host_port))
-    except OSError as error:
-        return error.errno != errno.EADDRINUSE
-    return True

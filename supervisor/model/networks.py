@@ -8,6 +8,7 @@ NONE, HOST, POD, BRIDGE, AUTO = "none", "host", "pod", "bridge", "auto"
 WITHOUT = frozenset({NONE, HOST, POD})  # no network of a configuration is called so
 PROTOCOLS = ("tcp", "udp", "sctp")
 MOST_PORT = 65535
+MOST_PUBLISHED = 1024  # of one container: each is several rules of the kernel, and a plugin has 30 s for all of them
 EVERY = frozenset({"", "0.0.0.0", "::"})  # as `ipaddress` writes them
 
 
@@ -62,23 +63,31 @@ def addresses(attached: Iterable[Attached]) -> tuple[str, ...]:
     return tuple(address.partition("/")[0] for each in attached for address in each.addresses)
 
 
-def clashes(one: PublishedPort, other: PublishedPort) -> bool:
-    """Return whether both would be the same port of the machine."""
-    same = (one.host_port, one.protocol) == (other.host_port, other.protocol)
-    return same and bool(one.host_port) and (one.host_ip == other.host_ip or _is_all(one) or _is_all(other))
+class TakenPorts:
+    """A set of ports of the machine, in which a clash is found without a look at all of them."""
 
+    def __init__(self, ports: Iterable[PublishedPort] = ()) -> None:
+        self._addresses: dict[tuple[int, str], set[str]] = {}
+        for port in ports:
+            self.add(port)
 
-def _is_all(port: PublishedPort) -> bool:
-    return port.host_ip in EVERY
+    def add(self, port: PublishedPort) -> None:
+        if port.host_port:
+            self._addresses.setdefault((port.host_port, port.protocol), set()).add(port.host_ip)
+
+    def clashes(self, port: PublishedPort) -> bool:
+        """Return whether the port would be the same port of the machine as one of the set."""
+        at = self._addresses.get((port.host_port, port.protocol), set())
+        return bool(at) and (port.host_ip in at or port.host_ip in EVERY or not at.isdisjoint(EVERY))
 
 
 def doubled(ports: Iterable[PublishedPort]) -> Iterator[PublishedPort]:
     """Yield the ports that an earlier one of the list has taken."""
-    seen: list[PublishedPort] = []
+    seen = TakenPorts()
     for port in ports:
-        if any(clashes(port, each) for each in seen):
+        if seen.clashes(port):
             yield port
-        seen.append(port)
+        seen.add(port)
 
 
 def exposed(word: str) -> tuple[int, str] | None:

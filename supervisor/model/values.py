@@ -541,7 +541,7 @@ class Spec:
     ports: tuple[PublishedPort, ...] = ()
     publish_all: bool = False  # also the ports that its image names, and `expose`
     expose: tuple[tuple[int, str], ...] = ()  # port and protocol
-    network_hint: str = ""  # why it has none though it asked for the default
+    network_hint: str = ""  # why it has none, or another than the first, though it asked for the default
 
 
 class Phase(StrEnum):

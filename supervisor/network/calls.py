@@ -3,7 +3,6 @@
 CNI specification, sections 2 (the environment and the exit code), 3 (derived configuration), 4 and 5 (answers, errors).
 """
 
-import ipaddress
 import json
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import Any
 
 from shim.frozen import frozen
 from shim.patterns import LatePattern
+from supervisor.model.addresses import address, with_prefix
 from supervisor.model.networks import Attached, PublishedPort
 from supervisor.network.conflist import PORTS, NetworkConfig, PluginConfig
 
@@ -89,7 +89,7 @@ def answer(text: str, network: str, namespace: str) -> Attached:
         _mac(_list(found.get("interfaces")), namespace),
         tuple(address for address, _ in addresses),
         tuple(dict.fromkeys(gateway for _, gateway in addresses if gateway)),
-        tuple(str(_address(each)) for each in _few(dns.get("nameservers"))),
+        tuple(_address(each) for each in _few(dns.get("nameservers"))),
         tuple(_words([*_few(dns.get("search")), *_few([dns["domain"]] if dns.get("domain") else None)])),
         tuple(_words(_few(dns.get("options")))),
     )
@@ -154,9 +154,9 @@ def _words(values: Iterable[object]) -> Iterator[str]:
         yield value
 
 
-def _address(value: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _address(value: object) -> str:
     try:
-        return ipaddress.ip_address(value if isinstance(value, str) else "")
+        return address(value if isinstance(value, str) else "")
     except ValueError as error:
         raise NotAnswer(f"{_printable(str(value))[:80]!r} is no address") from error
 
@@ -165,10 +165,10 @@ def _addresses(ips: list[object]) -> Iterator[tuple[str, str]]:
     for each in ips:
         found = _object(each, "an entry of ips")
         try:
-            address = ipaddress.ip_interface(found["address"] if isinstance(found.get("address"), str) else "")
+            own = with_prefix(found["address"] if isinstance(found.get("address"), str) else "")
         except ValueError as error:
             raise NotAnswer(f"{_printable(str(found.get('address')))[:80]!r} is no address with a prefix") from error
-        yield str(address), str(_address(found["gateway"])) if found.get("gateway") else ""
+        yield own, _address(found["gateway"]) if found.get("gateway") else ""
 
 
 def _mac(interfaces: list[object], namespace: str) -> str:

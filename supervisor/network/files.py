@@ -10,9 +10,10 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 
+from shim.frozen import frozen
 from supervisor.network import conflist, records
 from supervisor.network.conflist import NetworkConfig, NotConfig
-from supervisor.network.records import AttachmentRecord, BadRecord
+from supervisor.network.records import AttachmentRecord, BadRecord, NewerRecord
 from supervisor.system import regular, room
 
 ENDINGS = (".conf", ".conflist", ".json")
@@ -23,6 +24,16 @@ NEW = ".new"
 LOOSE = stat.S_IWGRP | stat.S_IWOTH
 
 Config = tuple[str, NetworkConfig | str]  # the file, and what it has, or why it is none
+
+
+@frozen
+class OddFile:
+    """A file among the records that is none. `stays`: it may well be one, which cannot be read now or by this
+    version."""
+
+    name: str
+    why: str
+    stays: bool = False
 
 
 def configurations(directory: str) -> list[Config]:
@@ -113,8 +124,8 @@ def _flush(directory: str) -> None:
         os.close(fd)
 
 
-def read(directory: str) -> Iterator[AttachmentRecord | tuple[str, str]]:
-    """Yield each record, and of what is none its name and why. What was never completed is removed: its ADD had not
+def read(directory: str) -> Iterator[AttachmentRecord | OddFile]:
+    """Yield each record, and each file that is none. What was never completed is removed: its ADD had not
     begun. Raises OSError when the directory cannot be read, or for lack of descriptors or memory."""
     try:
         names = sorted(os.listdir(directory))
@@ -129,20 +140,22 @@ def read(directory: str) -> Iterator[AttachmentRecord | tuple[str, str]]:
             yield _record(path, name)
 
 
-def _record(path: str, name: str) -> AttachmentRecord | tuple[str, str]:
+def _record(path: str, name: str) -> AttachmentRecord | OddFile:
     if records.key_of(name) is None:
-        return name, "no record is called so"
+        return OddFile(name, "no record is called so")
     try:
         data = regular.read(path, most_bytes=records.MOST_BYTES + 1, follow=False)
         if len(data) > records.MOST_BYTES:
             raise BadRecord("it is too large")
         return records.decode(data, name)
-    except OSError as error:
+    except regular.NotRegular as error:
+        return OddFile(name, error.strerror or str(error))
+    except OSError as error:  # a disk that fails, say
         if room.is_used_up(error):
             raise
-        return name, error.strerror or str(error)
+        return OddFile(name, error.strerror or str(error), stays=True)
     except BadRecord as error:
-        return name, str(error)
+        return OddFile(name, str(error), stays=isinstance(error, NewerRecord))
 
 
 def put_aside(directory: str, name: str) -> str:

@@ -6,10 +6,8 @@ STATE/netns/ID-RUN.lock   held by every plugin that works on the attachment
 Decision 47 has why it is bound and not held by a descriptor. network_namespaces(7), flock(2).
 """
 
-import errno
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -18,7 +16,6 @@ from shim.undo import undone_on_failure
 
 NSFS = 0x6E736673  # statfs(2)
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8  # umount2(2)
-LOOK_SECONDS = 0.02
 
 
 def make(path: str) -> None:
@@ -41,10 +38,10 @@ def unmake(path: str) -> None:
 
 def is_there(path: str) -> bool:
     """Return whether a namespace is bound at the path: after a boot, or a loss of the state directory, there is
-    none."""
+    none. Raises OSError where that cannot be found out: without its namespace a DEL leaves rules."""
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         return native.file_system(fd) == NSFS
@@ -69,23 +66,15 @@ def worked_on(path: str) -> Iterator[tuple[int, ...]]:
         os.close(fd)
 
 
-def wait_until_idle(path: str, limit_seconds: float) -> bool:
-    """Wait for the plugins of an earlier exitd, which outlive it by a limit, and for what they had started.
-    Return False if one works on, or keeps the descriptor for another reason: the caller goes on then, too. Raises
-    OSError."""
-    deadline = time.monotonic() + limit_seconds
+def is_idle(path: str) -> bool:
+    """Return whether no plugin, nor what one had started, has the descriptor of `worked_on`. Never blocks: the file is
+    in the state directory, in memory. Raises OSError."""
     fd = _lock_file(path)
     try:
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except OSError as error:
-                if error.errno != errno.EWOULDBLOCK:
-                    raise
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(LOOK_SECONDS)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
     finally:
         os.close(fd)
 

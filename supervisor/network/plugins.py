@@ -1,8 +1,8 @@
 """Runs the plugins of a network, one after the other, each within limits of time and output.
 
-A plugin outlives exitd by a limit, since some cannot be cut in two, and has a process group of its own; what it leaves
-in it is killed. CNI specification, section
-2: ADD and CHECK in the order of the list, DEL in the reverse one.
+A plugin outlives exitd by a limit, however that ends, since some cannot be cut in two. It has a process group of its
+own; what it leaves in it is killed. CNI specification, section 2: ADD and CHECK in the order of the list, DEL in the
+reverse one.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from supervisor.runtime.oci import runtime
 from supervisor.runtime.oci.runtime import CommandInput
 
 SECONDS = 30.0  # for one plugin
-GRACE_MS = 30_000  # for one whose exitd has died: bridge's second DEL does not find the rules that a first one has left
+GRACE_MS = 30_000  # when exitd has ended: bridge's second DEL does not find the rules that a first one has left
 MOST_ANSWER_BYTES = 1 << 20
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,7 @@ async def _call(
     text = calls.request(network, plugin, endpoint, previous)
     environment = tuple(calls.environment(verb, endpoint, plugin_dirs).items())
     with namespace.worked_on(endpoint.lock) as lock_fds, _input(text) as stdin_fd:
-        given = CommandInput(stdin_fd, environment, lock_fds, alone=True, most_bytes=MOST_ANSWER_BYTES)
+        given = CommandInput(stdin_fd, environment, lock_fds, alone=True, whole=True, most_bytes=MOST_ANSWER_BYTES)
         result = await runtime.run([path], timeout_seconds=SECONDS, grace_ms=GRACE_MS, given=given)
     log.debug("plugin", network=network.name, plugin=plugin.type, verb=verb, code=result.returncode)
     if result.returncode:

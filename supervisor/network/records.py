@@ -18,13 +18,16 @@ from supervisor.network.conflist import NetworkConfig, NotConfig
 
 VERSION = 1
 MOST_BYTES = 8 << 20
-MOST_PORTS = 1 << 16
 
 _FILE = LatePattern(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,199})-([1-9][0-9]{0,18})", re.ASCII)
 
 
 class BadRecord(ValueError):
     """A file that no exitd of this version wrote like this; says why."""
+
+
+class NewerRecord(BadRecord):
+    """One that a later version wrote, which will take it down."""
 
 
 @frozen
@@ -79,8 +82,9 @@ def decode(data: bytes, file: str) -> AttachmentRecord:
     """Return the record in the file of that name. Raises BadRecord."""
     try:
         found: dict[str, Any] = json.loads(data)
-        if found["version"] != VERSION:
-            raise BadRecord(f"it is of version {str(found['version'])[:20]}")
+        if (version := found["version"]) != VERSION:
+            kind = NewerRecord if isinstance(version, int) and version > VERSION else BadRecord
+            raise kind(f"it is of version {str(version)[:20]}, and this exitd reads {VERSION}")
         record = AttachmentRecord(
             _text(found["container"]),
             int(found["run"]),
@@ -89,6 +93,8 @@ def decode(data: bytes, file: str) -> AttachmentRecord:
             tuple(_port(*each) for each in found["ports"]),
             _text(found["result"]),
         )
+    except NewerRecord:
+        raise
     except (NotConfig, ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadRecord(str(error)[:200] or repr(error)[:200]) from error
     if record.id != file:

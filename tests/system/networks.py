@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -119,10 +120,18 @@ if [ -p $gate.after ]; then
 fi
 exec {plugins}/{name}
 """
+OF_BRIDGE = """#!/bin/sh
+if [ "$(cat /proc/$PPID/comm)" = bridge ] && [ -p {gates}/iptables-$CNI_COMMAND.before ]; then
+	echo $$ >{gates}/iptables-$CNI_COMMAND.here
+	read line <{gates}/iptables-$CNI_COMMAND.before
+fi
+exec {iptables} "$@"
+"""
 
 
 class PluginGates(Gates):
-    """Plugins that can be halted before or after their work: `bridge-ADD.before`, `host-local-DEL.after`, ..."""
+    """Plugins that can be halted before or after their work: `bridge-ADD.before`, `host-local-DEL.after`, ... At
+    `iptables-DEL.before` bridge has removed the interface, by which alone it finds the rules that it is to remove."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         super().__init__(directory)
@@ -130,6 +139,14 @@ class PluginGates(Gates):
             path = directory / name
             path.write_text(GATED.format(gates=directory, name=name, plugins=PLUGINS))
             path.chmod(0o755)
+        path = directory / "iptables"
+        path.write_text(OF_BRIDGE.format(gates=directory, iptables=shutil.which("iptables")))
+        path.chmod(0o755)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a daemon whose plugins find the gated iptables."""
+        return {"PATH": f"{self.directory}:{os.environ['PATH']}"}
 
 
 def options(made: Net, *plugin_dirs: str) -> tuple[str, ...]:

@@ -119,17 +119,52 @@ def test_a_del_that_fails_holds_up_neither_the_next_run_nor_the_removal_and_is_t
     cli.background("one", "--network", "switched", "sleep", "1000")
     assert "nameserver 192.0.2.53" in cli.ok("exec", "one", "cat", "/etc/resolv.conf")
     cli.ok("restart", "-t", "0", "one")
+    daemon.kill()
+    count = len(logged(daemon, failed))
+    daemon.start()
+    until(lambda: len(logged(daemon, failed)) > count, "the next exitd does not try while the next run lives")
+    assert logged(daemon, failed)[-1]["run"] == 1
     cli.ok("rm", "-f", "one")
     assert len(list((daemon.root / "networks").glob("*-[12]"))) == 2
     until(lambda: len(logged(daemon, failed)) >= before + 2, "its failure is not logged")
     assert "the switch does not answer" in str(logged(daemon, failed)[-1]["why"])
-    daemon.restart()
-    until(lambda: len(logged(daemon, failed)) >= before + 4, "the next exitd does not try")
+    daemon.kill()
+    count = len(logged(daemon, failed))
+    daemon.start()
+    until(lambda: len(logged(daemon, failed)) >= count + 2, "the next exitd does not try")
     first, second = sorted((daemon.root / "networks").glob("*-[12]"))
     first.unlink()
     until(lambda: logged(daemon, "network given up, its record was removed"), "what was removed by hand is tried on")
     (own / "mended").touch()
     until(lambda: not second.exists(), "it is not taken down")
+    (net.configurations / "40-switched.conflist").unlink()
+
+
+def test_a_port_is_refused_to_others_while_rules_lead_from_it_to_a_container_that_has_gone(
+    cli: Cli, daemon: Daemon, net: Net
+) -> None:
+    """And a DEL uses the directories of the plugins as they are now, too."""
+    own, later = net.base / "own", net.base / "later"
+    (own / "switch").write_text(FAILS.format(directory=own))
+    (own / "switch").chmod(0o755)
+    (own / "mended").unlink(missing_ok=True)
+    (own / "answer").write_text(json.dumps({"cniVersion": "1.0.0", "ips": [{"address": "10.97.0.2/24"}]}))
+    net.write("switched", {"type": "switch", "capabilities": {"portMappings": True}}, number=40)
+    cli.background("one", "--network", "switched", "-p", "8080:80", "sleep", "1000")
+    id = cli.field("one", ".Id")
+    cli.ok("restart", "-t", "0", "one")  # its own port is not refused to it
+    cli.ok("rm", "-f", "one")
+    refused = cli("run", "-d", "--name", "two", "-p", "8080:80", "--rootfs", "/", "sleep", "1000")
+    assert (refused.code, f"was published by {id[:12]}" in refused.err) == (125, True), refused
+    daemon.kill()
+    (own / "mended").touch()
+    later.mkdir()
+    (own / "switch").rename(later / "switch")
+    config = net.base / "config.toml"
+    config.write_text(config.read_text().replace(f'"{own}"', f'"{own}", "{later}"'))
+    daemon.start()
+    until(lambda: not list((daemon.root / "networks").glob("*-[12]")), "it is not taken down")
+    cli.background("two", "-p", "8080:80", "sleep", "1000")
     (net.configurations / "40-switched.conflist").unlink()
 
 

@@ -109,7 +109,7 @@ def test_a_port_that_another_has_is_refused_and_one_that_is_left_open_is_chosen(
     cli.background("third", "-P", "--expose", "53/udp", "--expose", "80", "sleep", "1000")
     lines = cli.ok("port", "third").splitlines()
     assert [line.split(" ")[0] for line in lines] == ["53/udp", "80/tcp"]
-    assert all(49152 <= int(line.rpartition(":")[2]) <= 65535 for line in lines)
+    assert all(61000 <= int(line.rpartition(":")[2]) <= 65535 for line in lines)
     for words, said in (
         (("-p", "80", "--network", "none"), "leave the ports out"),
         (("-p", "80", "--network", "host"), "they are the machine's"),
@@ -178,6 +178,11 @@ def test_the_networks_that_are_configured_are_listed_with_what_is_wrong(cli: Cli
     try:
         said = cli("network", "ls")
         assert said.code == 0 and said.out.splitlines()[1].split()[:2] == ["pods*", "bridge,portmap"]
+        first = net.configurations / "05-first.conflist"
+        first.write_text("{")
+        passed = cli.run("--rm", "true")
+        first.unlink()
+        assert "05-first.conflist: it is not JSON" in passed.err and "in the next network, pods" in passed.err
         assert "20-wrong.conflist: it is not JSON" in said.err and "30-open.conflist: others than root" in said.err
         assert cli("network", "ls", "-q").out == "pods\n"
         (shown,) = json.loads(cli("network", "ls", "--format", "json").out)

@@ -122,9 +122,11 @@ def test_who_belongs_to_no_pod_or_to_two_is_refused(client: Client) -> None:
 
 def test_members_of_a_pod_on_the_hosts_network_are_on_it_too(client: Client) -> None:
     made = pod(client, network="host")
-    member = up(client, sandbox=made.id, network="none")
+    member = up(client, sandbox=made.id)
     assert namespaces(member, ("net",)) == [os.readlink("/proc/self/ns/net")]
     assert namespaces(member, ("ipc",)) == namespaces(made.pause, ("ipc",))
+    with pytest.raises(BadRequest, match="has host"):
+        client.create(spec("true", sandbox=made.id, network="none"))
 
 
 def test_when_the_pause_container_ends_its_members_end_and_say_why(client: Client) -> None:

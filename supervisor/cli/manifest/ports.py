@@ -1,11 +1,11 @@
 """The ports of containers, as values. Pure."""
 
 from collections.abc import Iterable
-from ipaddress import ip_address
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
 from supervisor.cli.manifest.fields import Field, Notes, text_of
+from supervisor.model.addresses import address
 
 
 @frozen
@@ -30,9 +30,9 @@ def mappings_of(container: Field, notes: Notes, *, host_network: bool) -> tuple[
         host_port = host.integer() if host is not None else 0
         if host is not None and host_network and host_port not in (0, port.integer()):
             host.refuse(notes, f"with hostNetwork the host's port is the container's, {port.integer()}")
-        address = _address(each.get("hostIP"), notes)
+        host_ip = _address(each.get("hostIP"), notes)
         protocol = text_of(each.get("protocol"), "TCP").lower()
-        found.append(PortMapping(address, host_port, port.integer(), protocol))
+        found.append(PortMapping(host_ip, host_port, port.integer(), protocol))
     return tuple(found)
 
 
@@ -40,7 +40,7 @@ def _address(field: Field | None, notes: Notes) -> str:
     if field is None or not field.text():
         return ""
     try:
-        return str(ip_address(field.text()))
+        return address(field.text())
     except ValueError:
         field.refuse(notes, f"{field.text()[:100]!r} is no address; write 127.0.0.1")
         return ""

@@ -172,12 +172,14 @@ def _message(line: str) -> tuple[str, bool]:
 @frozen
 class CommandInput:
     """What a command gets beside its words. `stdin_fd` below 0: an empty input. `environment` is added to exitd's own.
-    `kept_fds` stay open in it. `alone`: what it leaves in its process group is killed when it has ended."""
+    `kept_fds` stay open in it. `alone`: what it leaves in its process group is killed when it has ended. `whole`: where
+    the caller is cancelled, since exitd ends, it has its grace period all the same."""
 
     stdin_fd: int = -1
     environment: tuple[tuple[str, str], ...] = ()
     kept_fds: tuple[int, ...] = ()
     alone: bool = False
+    whole: bool = False
     most_bytes: int = MOST_OUTPUT_BYTES
 
 
@@ -198,7 +200,8 @@ async def run(
     pipes or its process; in the last two cases it did not begin.
 
     The end is that of the command itself: a container's init inherits the outputs and may hold them open forever. After
-    the limit, or if the caller is cancelled, the command and its process group get SIGKILL.
+    the limit, or if the caller is cancelled, the command and its process group get SIGKILL; a `whole` one is left, when
+    the caller is cancelled, to its launcher, which gives it `grace_ms` from exitd's end on.
     """
     await room.wait_for(room.FOR_COMMAND, f"a command of {argv[0]}")
     try:
@@ -212,6 +215,10 @@ async def run(
             await command.ended.wait()
     except TimeoutError:
         raise TimedOut(f"{' '.join(argv)} did not end in {timeout_seconds:g} s", command=argv[0]) from None
+    except asyncio.CancelledError:
+        if given.whole and grace_ms:
+            command.leave()
+        raise
     finally:
         await command.finish()
     return command.result()
@@ -235,6 +242,7 @@ class _Command:
             pass_fds=given.kept_fds,
         )
         self.ended = asyncio.Event()
+        self._is_left = False
         self._loop = asyncio.get_running_loop()
         self._pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
         self._outputs = {pipe.fileno(): bytearray() for pipe in self._pipes}
@@ -250,6 +258,8 @@ class _Command:
     async def finish(self) -> None:
         """Kill what has not ended, reap it, close everything. A later Popen reaps a command that cannot be killed."""
         try:
+            if self._is_left:
+                return
             if not self.ended.is_set():
                 self._kill()
                 async with asyncio.timeout(DEATH_SECONDS):
@@ -264,6 +274,10 @@ class _Command:
                 self._read(output_fd)  # a pipe's whole content; more would be from another writer
             self._unwatch()
             self._close()
+
+    def leave(self) -> None:
+        """Let it go on by itself: `finish` closes everything, and kills nothing."""
+        self._is_left = True
 
     def result(self) -> CommandResult:
         stdout, stderr = (bytes(kept).decode(errors="replace") for kept in self._outputs.values())

@@ -138,6 +138,7 @@ def test_these_are_fine(fields: dict[str, object]) -> None:
         ("ports[0].host_port", {"ports": [pb.PortMapping(container_port=80, host_port=65536)]}),
         ("ports[0].protocol", {"ports": [pb.PortMapping(container_port=80, protocol="icmp")]}),
         ("ports[0].host_ip", {"ports": [pb.PortMapping(container_port=80, host_ip="here")]}),
+        ("ports[0].host_ip", {"ports": [pb.PortMapping(container_port=80, host_ip="fe80::1%a\nb")]}),
         ("ports", {"ports": [pb.PortMapping(container_port=80, host_port=1)] * 2}),
         ("expose.ports", {"expose": pb.ExposeSpec(ports=["80/icmp"])}),
         ("hostname", {"hostname": "a" * 65}),

@@ -98,6 +98,37 @@ async def test_a_member_has_from_its_pod_what_a_pod_has_in_common() -> None:
 
 
 @pytest.mark.parametrize(
+    ("of_pod", "asked", "found"),
+    [
+        ("pods", "", "pod"),
+        ("pods", "pod", "pod"),
+        ("pods", "pods", "pod"),
+        ("pods", "none", None),
+        ("pods", "host", None),
+        ("none", "none", "pod"),
+        ("", "none", "pod"),
+        ("none", "host", None),
+        ("none", "pods", None),
+        ("host", "", "host"),
+        ("host", "pod", "host"),
+        ("host", "host", "host"),
+        ("host", "none", None),
+    ],
+)
+@in_loop
+async def test_a_member_gets_its_pods_network_or_a_refusal_and_never_another_than_it_asked_for(
+    of_pod: str, asked: str, found: str | None
+) -> None:
+    pause = Container("f" * 64, replace(OPEN, name="p", runtime="r", network=of_pod, pod=Pod()), Phase.RUNNING, 1, 0)
+    member = replace(OPEN, sandbox="p", network=asked)
+    if found is None:
+        with pytest.raises(BadRequest, match=f"network {asked}: .* and p has {of_pod}; leave it out"):
+            await admitted(member, Store(), pause)
+    else:
+        assert (await admitted(member, Store(), pause)).network == found
+
+
+@pytest.mark.parametrize(
     ("refused", "error"),
     [
         (replace(OPEN, network="pod"), BadRequest),

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.model import networks
-from supervisor.model.networks import Attached, PublishedPort
+from supervisor.model.networks import Attached, PublishedPort, TakenPorts
 
 WEB = PublishedPort(80, 8080)
 
@@ -21,14 +21,14 @@ WEB = PublishedPort(80, 8080)
 def test_two_of_one_port_of_the_machine_clash_unless_their_addresses_differ(
     other: PublishedPort, clashes: bool
 ) -> None:
-    assert networks.clashes(WEB, other) is networks.clashes(other, WEB) is clashes
+    assert TakenPorts([WEB]).clashes(other) is TakenPorts([other]).clashes(WEB) is clashes
     assert bool(list(networks.doubled([WEB, other]))) is clashes
 
 
 def test_ports_that_are_left_open_and_other_addresses_clash_with_none() -> None:
-    assert not networks.clashes(PublishedPort(80), PublishedPort(80))
+    assert not TakenPorts([PublishedPort(80)]).clashes(PublishedPort(80))
     one, other = (PublishedPort(80, 8080, "tcp", address) for address in ("127.0.0.1", "192.0.2.1"))
-    assert not networks.clashes(one, other)
+    assert not TakenPorts([one]).clashes(other)
 
 
 @pytest.mark.parametrize(

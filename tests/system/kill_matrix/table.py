@@ -230,6 +230,9 @@ MATRIX: dict[str, Row] = {
     # A container in a network of CNI, with a published port; the moments are its plugins'. No address, interface,
     # namespace and rule is left.
     "network": Row("test_network.py", EXITD, OF_PLUGINS, TRUE, few=PLUGINS_FEW),
+    "network, exitd is stopped": Row(
+        "test_network.py", EXITD, ("iptables-DEL.before", "host-local-DEL.after"), TRUE, deed="ended by SIGTERM"
+    ),
     "network, at calls": Row("test_network.py", EXITD, CALLS, TRUE, few=5),
     # An image: fetched, a container made on it, that removed, the image removed.
     "image, at calls": Row("test_image.py", EXITD, CALLS, WHOLE, few=9),

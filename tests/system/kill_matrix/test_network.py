@@ -1,6 +1,7 @@
 """exitd is killed at moments of a network's plugins, and at its system calls, in the life of a container that publishes
 a port. What the next exitd finds it takes down: there is no address, interface, namespace, rule or record then."""
 
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,8 @@ def gates(net: Net) -> Iterator[PluginGates]:
 
 @pytest.fixture(scope="module")
 def daemon(net: Net, gates: PluginGates) -> Iterator[Daemon]:
-    with networks.daemon(net, str(gates.directory), extra=("--reconcile-seconds", "0.2")) as made:
+    extra = ("--reconcile-seconds", "0.2")
+    with networks.daemon(net, str(gates.directory), extra=extra, environment=gates.environment) as made:
         with made.client() as client:
             warm_up(client)
         yield made
@@ -66,6 +68,27 @@ def test_exitd_killed_beside_a_plugin_leaves_nothing_of_a_network(
         finally:
             gates.open()
         lived.result(LIMIT_SECONDS * 4)
+    gates.end()
+    said = judge(daemon, net, subject, str(case))
+    assert set(said) <= {"exited by record"}, said
+
+
+@pytest.mark.parametrize("case", cases("network, exitd is stopped"), ids=str)
+def test_exitd_that_is_stopped_beside_a_plugin_cuts_it_in_two_no_more_than_one_that_is_killed(
+    daemon: Daemon, net: Net, gates: PluginGates, case: Case
+) -> None:
+    subject, up = observed(daemon), Revived(daemon)
+    gates.close(case.moment)
+    oracle.created(up, subject)
+    oracle.started(up, subject)
+    try:
+        gates.reached(case.moment)
+        daemon.kill(signal.SIGTERM)
+        up.revive()
+    finally:
+        gates.open()
+    oracle.over(up, subject)
+    oracle.removed(up, subject)
     gates.end()
     said = judge(daemon, net, subject, str(case))
     assert set(said) <= {"exited by record"}, said

@@ -14,7 +14,7 @@ import pytest
 
 from supervisor.model.errors import Busy, RuntimeFailed, RuntimeMissing, TimedOut
 from supervisor.runtime.oci import runtime
-from supervisor.runtime.oci.runtime import ExecFiles, Runtime, last_error, parse_state, run
+from supervisor.runtime.oci.runtime import CommandInput, ExecFiles, Runtime, last_error, parse_state, run
 from supervisor.system import room
 from supervisor.system.aside import Aside
 from tests.supervisor.descriptors import only, open_now
@@ -110,6 +110,35 @@ async def test_a_cancelled_caller_leaves_nothing_behind(tmp_path: pathlib.Path) 
     with pytest.raises(asyncio.CancelledError):
         await task
     os.close(witness)
+    assert len(open_now()) == before
+
+
+@in_a_loop
+async def test_a_command_that_is_to_stay_whole_goes_on_when_its_caller_is_cancelled(tmp_path: pathlib.Path) -> None:
+    before = len(open_now())
+    fifo, gate = tmp_path / "fifo", tmp_path / "gate"
+    os.mkfifo(fifo)
+    os.mkfifo(gate)
+    witness, key = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), os.open(gate, os.O_RDWR)
+    script = f"exec 3>{fifo}; echo begun >&3; read line <{gate}; echo whole >&3"
+    given = CommandInput(alone=True, whole=True)
+    task = asyncio.create_task(run(["sh", "-c", script], timeout_seconds=60, grace_ms=60_000, given=given))
+
+    async def word() -> bytes:
+        readable = asyncio.Event()
+        asyncio.get_running_loop().add_reader(witness, readable.set)
+        await asyncio.wait_for(readable.wait(), 60)
+        asyncio.get_running_loop().remove_reader(witness)
+        return os.read(witness, 100)
+
+    assert await word() == b"begun\n"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    os.write(key, b"\n")
+    assert await word() == b"whole\n"
+    os.close(witness)
+    os.close(key)
     assert len(open_now()) == before
 
 
