@@ -1,6 +1,5 @@
 """Networks: messages to facts, checked, and back. Pure."""
 
-import ipaddress
 from collections.abc import Iterable
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -41,7 +40,7 @@ def _port(field: str, message: pb.PortMapping) -> PublishedPort:
 
 def _ip(field: str, text: str) -> str:
     try:
-        return str(ipaddress.ip_address(text)) if text else ""
+        return networks.plain_address(text) if text else ""
     except ValueError as error:
         raise bad(field, text, "an address such as 127.0.0.1 or ::1") from error
 

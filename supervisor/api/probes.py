@@ -1,13 +1,12 @@
 """Probes and hooks between messages and facts. Pure."""
 
-from ipaddress import ip_address
-
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.patterns import LatePattern
 from supervisor.api.checks import health_message
 from supervisor.api.values import bad
 from supervisor.model.errors import BadRequest
 from supervisor.model.health import Health, has_started, is_ready
+from supervisor.model.networks import plain_address
 from supervisor.model.values import (
     MAX_NS,
     MIN_NS,
@@ -133,7 +132,7 @@ def _http(field: str, message: pb.HttpTarget) -> HttpTarget:
 
 def _host(field: str, host: str) -> str:
     try:
-        return str(ip_address(host)) if host else ""
+        return plain_address(host) if host else ""
     except ValueError as error:
         raise bad(f"{field}.host", host, "an address, or none for the container's own loopback") from error
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
-from supervisor.model.networks import MOST_PORT, PROTOCOLS
+from supervisor.model.networks import MOST_PORT, PROTOCOLS, plain_address
 
 FORM = "write [[IP:][HOST]:]CONTAINER[/PROTOCOL], as in 8080:80, 127.0.0.1:8080:80/tcp or 7000-7009:7000-7009/udp"
 
@@ -46,8 +46,6 @@ def _mappings(word: str) -> Iterator[pb.PortMapping]:
 
 def _host(word: str, around: str) -> tuple[str, str]:
     """Return the address and the port or range of the machine; each may be empty."""
-    import ipaddress  # most ports come without an address
-
     if around.startswith("["):
         ip, bracket, host = around[1:].partition("]")
         if not bracket or (host and not host.startswith(":")):
@@ -56,7 +54,7 @@ def _host(word: str, around: str) -> tuple[str, str]:
     else:
         ip, _, host = around.rpartition(":")
     try:
-        return (str(ipaddress.ip_address(ip)) if ip else "", host)
+        return (plain_address(ip) if ip else "", host)
     except ValueError as error:
         raise BadRequest(f"-p {word}: {ip!r} is no address; {FORM}") from error
 

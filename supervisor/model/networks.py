@@ -51,6 +51,16 @@ class NetworkView:
     containers: tuple[str, ...] = ()  # ids of those that are in it now
 
 
+def plain_address(text: str) -> str:
+    """Return the address as `ipaddress` writes it. Raises ValueError for what is none, and for one with a zone, as in
+    fe80::1%eth0: the zone's name may be any text, and means something in one network namespace alone."""
+    import ipaddress  # commands that have no address do without
+
+    if "%" in text:
+        raise ValueError(f"{text!r} has a zone")
+    return str(ipaddress.ip_address(text))
+
+
 def has_own(network: str, sandbox: str) -> bool:
     """Return whether exitd makes the network namespace, and a network's plugins its interface: not for a member of a
     pod, `sandbox`, which joins its pod's."""

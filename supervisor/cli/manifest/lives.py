@@ -3,11 +3,10 @@
 Source: core/v1 Probe, ProbeHandler, Lifecycle and LifecycleHandler (types.go).
 """
 
-from ipaddress import ip_address
-
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.manifest.fields import Field, Notes, text_of
 from supervisor.cli.manifest.marks import MarkedNumber
+from supervisor.model.networks import plain_address
 
 SECOND_NS = 10**9
 PERIOD, TIMEOUT, FAILURES, SUCCESSES = 10, 1, 3, 1
@@ -114,7 +113,7 @@ def _host(field: Field, notes: Notes) -> str:
     if host is None or host.text() in ("", "localhost"):
         return ""
     try:
-        return str(ip_address(host.text()))
+        return plain_address(host.text())
     except ValueError:
         host.refuse(notes, f"{host.text()[:100]!r} is no address; drop it to ask the container itself")
         return ""

@@ -1,11 +1,11 @@
 """The ports of containers, as values. Pure."""
 
 from collections.abc import Iterable
-from ipaddress import ip_address
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
 from supervisor.cli.manifest.fields import Field, Notes, text_of
+from supervisor.model.networks import plain_address
 
 
 @frozen
@@ -40,7 +40,7 @@ def _address(field: Field | None, notes: Notes) -> str:
     if field is None or not field.text():
         return ""
     try:
-        return str(ip_address(field.text()))
+        return plain_address(field.text())
     except ValueError:
         field.refuse(notes, f"{field.text()[:100]!r} is no address; write 127.0.0.1")
         return ""
