@@ -45,9 +45,20 @@ class Changing(Participant):
         if container.spec.pod is not None:
             raise WrongState(f"{container.spec.name} is a pod, and keeps its name", id=container.id)
         await self._until_free(container, name)
+        self._refuse_sidecars(container, name)
         with self._containers.reserved(container.id, name):
             if self._containers.known(container.id).spec.name != name:  # else a repeated request
                 await self._node.apply(container.id, lifecycle.Renamed(name, by), patient=True)
+
+    def _refuse_sidecars(self, container: Container, name: str) -> None:
+        """A pod knows its sidecars by their names: one that lost its own, or a member that took it, would change the
+        order in which the pod begins and ends."""
+        pause = self._containers.get(container.spec.sandbox)
+        served = pause.spec.pod.sidecars if pause is not None and pause.spec.pod is not None else ()
+        if container.spec.name in served and name != container.spec.name:
+            raise WrongState(f"{container.spec.name} is a sidecar of its pod, and keeps its name", id=container.id)
+        if name in served and name != container.spec.name:
+            raise WrongState(f"{name} is the name of a sidecar of its pod; choose another", id=container.id)
 
     async def _until_free(self, container: Container, name: str) -> None:
         """Wait for the removal of the name's last holder, if that has begun."""

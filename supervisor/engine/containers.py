@@ -72,7 +72,7 @@ class Containers(dict[str, Container]):
     def named(self, namespace: str, name: str, *, task: bool = False) -> Container | None:
         """Return the container that has had the name longest. An empty name is nobody's."""
         ids = self._by_name.get((namespace, name, task), ()) if name else ()
-        return next((self[id] for id in ids), None)
+        return next((self[id] for id in ids if id in self), None)  # a reserved name outlives its container
 
     @contextmanager
     def reserved(self, id: str, name: str) -> Iterator[None]:

@@ -59,7 +59,7 @@ class Ending(Participant):
         self._execs = execs
         self._hooks = hooks
         self._going: dict[str, int] = {}  # by container: how many in this exitd are at its end
-        self._hooks_under_way: dict[str, asyncio.Future[None]] = {}
+        self._hooks_under_way: dict[tuple[str, int], asyncio.Future[None]] = {}  # by container and run
 
     async def by_policy(
         self,
@@ -84,34 +84,55 @@ class Ending(Participant):
         if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if grace_seconds is None else grace_seconds
             asked = Asked(reason, by, container.spec.stop_signal)
-            if grace > 0 and not _is_deaf(container) and container.spec.task is None:
+            if container.spec.task is not None:
+                await self._end(container, asked, grace, final=final)
+            elif grace > 0 and not self._is_deaf(container):
                 await self._node.whole(self._end_kept(container, asked, grace, final=final))
             else:
-                await self._end(container, asked, grace, final=final)
+                await self._node.whole(self._kill_kept(container, asked, final=final))
 
     async def end(self, container: Container, reason: Reason, by: By, grace_seconds: float, signal: int = 0) -> None:
         """The hook, the stop signal, grace, SIGKILL; returns once the exit is stored. An init that was not started, or
-        is frozen, does not hear anything but SIGKILL. `signal`: instead of the container's own stop signal."""
+        is frozen, does not hear anything but SIGKILL; one that exitd has frozen is thawed first. `signal`: instead of
+        the container's own stop signal."""
         asked = Asked(reason, by, signal or container.spec.stop_signal)
         has_hook = container.spec.hooks.pre_stop is not None and reason is not Reason.KILL
-        if has_hook and grace_seconds > 0 and not _is_deaf(container):
+        if has_hook and grace_seconds > 0 and not self._is_deaf(container):
             await self._node.whole(self._end_kept(container, asked, grace_seconds, final=False))
         else:
             await self._end(container, asked, grace_seconds, final=False)
 
     async def _end(self, container: Container, asked: Asked, grace_seconds: float, *, final: bool) -> None:
-        gently = asked.reason is not Reason.KILL and grace_seconds > 0 and not _is_deaf(container)
-        if gently and await self._heard(container, asked, final=final):
+        gently = asked.reason is not Reason.KILL and grace_seconds > 0
+        can_hear = gently and await self._hears(container, min(grace_seconds, GONE_SECONDS))
+        if can_hear and await self._heard(container, asked, final=final):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_seconds):
                     await self._containers.until(container.id, _is_over_or_gone(container.run), None, "its end")
                     return
         await self._kill(container, asked, final=final)
 
-    async def _kill(self, container: Container, asked: Asked, *, final: bool) -> None:
-        """Kill that run, and wait until its exit is stored."""
+    def _is_deaf(self, container: Container) -> bool:
+        """Return whether it does not hear anything but SIGKILL, now and for as long as nobody else wants it to."""
+        is_frozen = container.phase is Phase.PAUSED and container.id not in self._node.frozen
+        return container.phase is Phase.CREATED or is_frozen
+
+    async def _hears(self, container: Container, seconds: float) -> bool:
+        """Wait for the thaw of what exitd itself has frozen. Return whether it hears a signal."""
+        if container.id in self._node.frozen:
+            frozen, is_over = self._node.frozen, _is_over_or_gone(container.run)
+            with contextlib.suppress(TimedOut):
+                await self._containers.until(
+                    container.id, lambda c: container.id not in frozen or is_over(c), seconds, "its thaw"
+                )
+        now = self._containers.get(container.id, container)
+        return now.phase not in (Phase.CREATED, Phase.PAUSED)
+
+    async def _kill(self, container: Container, asked: Asked, *, final: bool, until: BootTime | None = None) -> None:
+        """Kill that run, and wait until its exit is stored. `until`: as of EndAsked."""
         is_over = _is_over_or_gone(container.run)
-        await self.signal(container, replace(asked, signal=lifecycle.SIGKILL), run=container.run, final=final)
+        killed = replace(asked, signal=lifecycle.SIGKILL)
+        await self.signal(container, killed, run=container.run, final=final, until=until)
         with contextlib.suppress(TimedOut):
             await self._containers.until(container.id, is_over, STUCK_SECONDS, "its end after SIGKILL")
             return
@@ -135,6 +156,17 @@ class Ending(Participant):
                 await self._complete(now, asked)
             except (ExitdError, OSError):
                 self._node.spawn(self._take_up(now, asked, AGAIN_SECONDS))  # nobody else may ask again
+                raise
+
+    async def _kill_kept(self, container: Container, asked: Asked, *, final: bool) -> None:
+        """As `_end_kept`, of what gets no time, or does not hear anything but SIGKILL."""
+        with self._at_it(container.id):
+            try:
+                await self._kill(container, asked, final=final, until=boot_now(self._node.clock))
+            except (ExitdError, OSError):
+                now = self._containers.get(container.id)
+                if now is not None and _is_to_end(now, container.run):
+                    self._node.spawn(self._take_up(now, asked, AGAIN_SECONDS))
                 raise
 
     def changed(self, container: Container) -> None:
@@ -170,10 +202,11 @@ class Ending(Participant):
                 del self._going[container_id]
 
     async def _complete(self, container: Container, asked: Asked) -> None:
-        """The hook, the stop signal, SIGKILL at the time that is stored."""
+        """The hook, the stop signal, SIGKILL at the time that is stored; what is past that time gets SIGKILL alone."""
         assert container.ending is not None
         is_over, until = _is_over_or_gone(container.run), container.ending.until
-        if not _is_deaf(container):
+        left = until.seconds_after(boot_now(self._node.clock))
+        if left > 0 and await self._hears(container, left):
             await self._pre_stop(container, until)
             if not is_over(self._containers.get(container.id)):
                 await self._pass_on(container, asked.signal)
@@ -184,14 +217,11 @@ class Ending(Participant):
         await self._kill(container, asked, final=False)
 
     async def _pass_on(self, container: Container, signal: int) -> None:
-        """That it was asked for is stored already. Who does not answer is killed when the time has come."""
+        """That it was asked for is stored already. Who does not get it is killed when the time has come."""
         try:
             await self._manager.of(container).kill_process(container, signal)
-        except TimedOut as error:
+        except (ExitdError, OSError) as error:
             log.warning("the stop signal did not get through", container=container.id, why=str(error))
-        except WrongState:
-            if not self._is_past(container):
-                raise
 
     async def _pre_stop(self, container: Container, until: BootTime) -> None:
         """Run the hook, or wait for it where another caller's end has begun it; no longer than the grace lasts."""
@@ -199,11 +229,12 @@ class Ending(Participant):
         seconds = until.seconds_after(boot_now(self._node.clock))
         if action is None or seconds <= 0:
             return
-        done = self._hooks_under_way.get(container.id)
+        key = (container.id, container.run)
+        done = self._hooks_under_way.get(key)
         if done is None:
             if container.ending is not None and container.ending.pre_stop is not HookStage.NOT_YET:
                 return
-            done = self._hooks_under_way[container.id] = asyncio.get_running_loop().create_future()
+            done = self._hooks_under_way[key] = asyncio.get_running_loop().create_future()
             self._node.spawn(self._run_pre_stop(container, action, seconds, done))
         over: asyncio.Future[Any] = asyncio.ensure_future(
             self._containers.until(container.id, _is_over_or_gone(container.run), None, "")
@@ -216,12 +247,21 @@ class Ending(Participant):
     async def _run_pre_stop(
         self, container: Container, action: HookAction, seconds: float, done: "asyncio.Future[None]"
     ) -> None:
+        """The hook ends with its run, whatever it waits for."""
+        once = asyncio.ensure_future(self._hooks.once(container, HookKind.PRE_STOP, action, seconds))
+        over: asyncio.Future[Any] = asyncio.ensure_future(
+            self._containers.until(container.id, _is_over_or_gone(container.run), None, "")
+        )
         try:
-            await self._hooks.once(container, HookKind.PRE_STOP, action, seconds)
+            await asyncio.wait([once, over], return_when=asyncio.FIRST_COMPLETED)
+            if once.done():
+                once.result()
         except (ExitdError, OSError) as error:
             log.warning("before its stop signal", container=container.id, why=str(error))
         finally:
-            del self._hooks_under_way[container.id]
+            once.cancel()
+            over.cancel()
+            del self._hooks_under_way[container.id, container.run]
             if not done.done():
                 done.set_result(None)
 
@@ -243,12 +283,19 @@ class Ending(Participant):
         return True
 
     async def signal(
-        self, container: Container, asked: Asked, *, everyone: bool = False, run: int = 0, final: bool = False
+        self,
+        container: Container,
+        asked: Asked,
+        *,
+        everyone: bool = False,
+        run: int = 0,
+        final: bool = False,
+        until: BootTime | None = None,
     ) -> None:
         """Recorded first: should the daemon die in between, the exit still carries its reason. Nothing is signalled
         whose end is on its way; that may be of before this daemon, and there was never anybody to signal."""
         try:
-            current = await self._node.apply(container.id, lifecycle.EndAsked(asked, run, final=final))
+            current = await self._node.apply(container.id, lifecycle.EndAsked(asked, run, until, final))
             assert current is not None
             await self._manager.of(current).kill_process(current, asked.signal, everyone=everyone)
         except WrongState:
@@ -272,10 +319,6 @@ def _is_to_end(container: Container, run: int) -> bool:
     """Return whether this run lives, and its end was begun."""
     begun = container.ending is not None and container.ending.run == run
     return begun and container.run == run and container.phase in LIVE
-
-
-def _is_deaf(container: Container) -> bool:
-    return container.phase in (Phase.CREATED, Phase.PAUSED)
 
 
 def _is_over_or_gone(run: int) -> Test:

@@ -208,7 +208,7 @@ class Execs(Participant):
         now, name = self._node.containers.known(container.id), container.spec.name
         refuse_damaged(now)
         if now.phase is Phase.PAUSED:
-            raise WrongState(f"{name} is paused; resume it first", id=now.id) from cause
+            raise WrongState(f"{name} is paused; resume it first", id=now.id, phase=now.phase.value) from cause
         if now.phase is not Phase.RUNNING:
             raise WrongState(f"{name} is {now.phase.value}; an exec needs a running container", id=now.id) from cause
         if now.run != container.run or self._node.is_ending(now):

@@ -33,6 +33,7 @@ from supervisor.images.tar import TarEntry, TarReader
 from supervisor.model import lifecycle
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShimFailed, TimedOut, WrongState
 from supervisor.model.files import FileChange, PathStat
+from supervisor.model.health import is_being_ended
 from supervisor.model.values import LIVE, By, Container, Phase, RunKey
 from supervisor.monitor import epoll
 from supervisor.runtime.oci import bundle, namefiles, rootfs, view
@@ -77,6 +78,11 @@ class FileDesk(Participant):
         if (turn := self._turns.get(container_id)) is not None:
             async with turn:
                 pass
+
+    async def before_find(self, container_id: str) -> None:
+        """An end that is taken up waits for `thaw_left`."""
+        if await asyncio.to_thread(os.path.lexists, self._marks_of(container_id)):
+            self._node.frozen.add(container_id)
 
     async def removing(self, container_id: str) -> None:
         """Wait for the works on it: each ends, since its client and its file system have limits."""
@@ -217,12 +223,15 @@ class FileDesk(Participant):
 
     @contextlib.asynccontextmanager
     async def _frozen(self, container: Container, by: By) -> AsyncIterator[None]:
-        """Freeze a container that runs, for the length of the block. A mark says so on the disk, for the next exitd."""
-        if self._containers.known(container.id).phase is not Phase.RUNNING:
+        """Freeze a container that runs, for the length of the block. A mark says so on the disk, for the next exitd.
+        One that is being ended goes on: frozen, it would not hear its stop signal."""
+        now = self._containers.known(container.id)
+        if now.phase is not Phase.RUNNING or is_being_ended(now) or self._node.is_ending(now):
             yield
             return
-        await asyncio.to_thread(_mark, self._marks_of(container.id))
+        self._node.frozen.add(container.id)
         try:
+            await asyncio.to_thread(_mark, self._marks_of(container.id))
             await self._operations.pause(container.id, by)
             yield
         finally:
@@ -235,6 +244,8 @@ class FileDesk(Participant):
             if (await self._containers.find(container_id)).phase is Phase.PAUSED:
                 await self._operations.resume(container_id, by)
         await asyncio.to_thread(_unmark, self._marks_of(container_id))
+        self._node.frozen.discard(container_id)
+        self._containers.changes.notify(container_id, self._containers.get(container_id))  # to its end, which waits
 
     async def thaw_left(self) -> None:
         """After a start: thaw what an earlier daemon has frozen for a commit, and been killed."""

@@ -14,6 +14,7 @@ from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model import health, lifecycle
 from supervisor.model.errors import (
+    Busy,
     CommandNotExecutable,
     CommandNotFound,
     ExitdError,
@@ -80,7 +81,8 @@ class Probing:
         """Run one probe. Return its result; None when the container's end took the probe along. Cancelled, it ends the
         probe.
 
-        Raises WrongState, NoSuchContainer, StoreFailed, OSError: it could not be run, for no fault of the container's.
+        Raises Busy, WrongState, NoSuchContainer, StoreFailed, OSError: it could not be run, for no fault of the
+        container's.
         """
         clock = self._node.clock
         start_ns = clock.now_ns()
@@ -98,7 +100,7 @@ class Probing:
         except TimeoutError:
             await self._end(begun)
             return ProbeResult(start_ns, clock.now_ns(), Unknown("no end of the probe was seen"), timed_out=True)
-        except (WrongState, NoSuchContainer, StoreFailed):
+        except (Busy, WrongState, NoSuchContainer, StoreFailed):
             raise
         except ExitdError as error:
             return _not_run(error, start_ns, clock)
@@ -333,7 +335,7 @@ class Prober(Participant):
             # What an end has taken along says nothing of health.
             if result is not None and not self._node.is_ending(container):
                 happening = Probed(result)
-        except (WrongState, NoSuchContainer, StoreFailed, OSError) as error:
+        except (Busy, WrongState, NoSuchContainer, StoreFailed, OSError) as error:
             log.debug("probe skipped", container=container_id, why=str(error))
         except Exception:  # a bug, and no reason never to probe again
             log.exception("probe failed", container=container_id)
@@ -359,7 +361,7 @@ class Prober(Participant):
     async def _act(self, container_id: str, check: _Check, action: OnUnhealthy) -> None:
         await self._report(container_id, check)  # before its consequence
         now = self._node.containers.get(container_id)
-        if now is not None and now.run == check.run and now.phase is Phase.RUNNING:
+        if now is not None and now.run == check.run and now.phase is Phase.RUNNING and not health.is_being_ended(now):
             log.info("unhealthy", container=container_id, check=check.kind.value, action=action.value)
             by = HEALTH if check.kind is CheckKind.CHECK else By(policy=f"{check.kind}-probe")
             grace = 0.0 if action is OnUnhealthy.KILL else check.health.spec.grace_seconds

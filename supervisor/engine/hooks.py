@@ -1,19 +1,22 @@
 """What is done once at most in each run: after its start, and before its stop signal.
 
 That a hook is about to begin is stored first. An exitd that dies while one is under way leaves it to itself, and the
-next one takes it for done: a hook that is done twice may do more harm than one that is cut short.
+next one takes it for done: a hook that is done twice may do more harm than one that is cut short. One that this machine
+has no room for, or whose container is frozen, was not begun: it is tried again.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
-from supervisor.model import lifecycle
-from supervisor.model.errors import ExitdError, NoSuchContainer, WrongState
+from supervisor.model import health, lifecycle
+from supervisor.model.errors import Busy, ExitdError, NoSuchContainer, StoreFailed, WrongState
 from supervisor.model.health import ProbeResult
 from supervisor.model.values import (
     SECOND_NS,
@@ -26,10 +29,14 @@ from supervisor.model.values import (
     Phase,
     Reason,
 )
+from supervisor.system import room
 
 POST_START_SECONDS = 600.0
 POST_START = By(policy="post-start")
 ANSWER_SECONDS = 30.0  # of a hook over the network
+AGAIN_SECONDS = 1.0  # until what could not be begun is tried again
+
+T = TypeVar("T")
 
 RunCheck = Callable[[Container, HealthSpec], Awaitable[ProbeResult | None]]
 
@@ -46,35 +53,72 @@ class HookRunner:
 
     async def once(self, container: Container, hook: HookKind, action: HookAction, seconds: float) -> bool | None:
         """Run the hook within the limit. Return whether it has worked; None where it had been begun before, or the
-        run has ended. Raises StoreFailed: it was not begun."""
-        moved = lifecycle.HookMoved(container.run, hook, HookStage.BEGUN)
-        try:
-            await self._node.apply(container.id, moved)
-        except (WrongState, NoSuchContainer):
+        run has ended. That a hook after the start is done is stored only if it has worked: else the end of the run is
+        next. Raises StoreFailed: it was not begun."""
+        if not await self._begun(container, hook, seconds):
             return None
         worked = await self._done(container, hook, action, seconds)
-        with contextlib.suppress(WrongState, NoSuchContainer):  # its run has ended meanwhile
-            happening = lifecycle.HookMoved(container.run, hook, HookStage.DONE)
-            apply = self._node.apply
-            await self._node.storing.surely(container.id, lambda: apply(container.id, happening, patient=True))
+        if worked or hook is HookKind.PRE_STOP:
+            with contextlib.suppress(WrongState, NoSuchContainer):  # its run has ended meanwhile
+                happening = lifecycle.HookMoved(container.run, hook, HookStage.DONE)
+                apply = self._node.apply
+                await self._node.storing.surely(container.id, lambda: apply(container.id, happening, patient=True))
         return worked
+
+    async def _begun(self, container: Container, hook: HookKind, seconds: float) -> bool:
+        """Store that it is about to begin. Return False where it is not to. Raises StoreFailed."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while True:
+            try:
+                await self._node.apply(container.id, lifecycle.HookMoved(container.run, hook, HookStage.BEGUN))
+                return True
+            except (WrongState, NoSuchContainer):
+                return False
+            except StoreFailed:
+                if loop.time() + AGAIN_SECONDS >= end:
+                    raise
+            await asyncio.sleep(AGAIN_SECONDS)
 
     async def _done(self, container: Container, hook: HookKind, action: HookAction, seconds: float) -> bool:
         """What it says of its failure is in the log; a hook that fails is no reason not to go on."""
         if not action.args and action.http is None:
             await asyncio.sleep(min(action.sleep_seconds, seconds))
             return True
-        limit = min(seconds, ANSWER_SECONDS) if action.http is not None else seconds
-        check = HealthSpec(action.args, timeout_ns=max(1, int(limit * SECOND_NS)), http=action.http)
         where = {"container": container.id, "hook": hook.value}
-        try:
-            result = await self._run(container, check)
-        except (ExitdError, OSError) as error:
-            log.warning("a hook could not be run", **where, why=str(error))
-            return False
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while True:
+            try:
+                await self.until_thawed(container, end - loop.time())
+                left = max(0.0, end - loop.time())
+                limit = min(left, ANSWER_SECONDS) if action.http is not None else left
+                check = HealthSpec(action.args, timeout_ns=max(1, int(limit * SECOND_NS)), http=action.http)
+                result = await self._run(container, check)
+                break
+            except (ExitdError, OSError) as error:
+                again = _was_not_begun(error, action) and loop.time() + AGAIN_SECONDS < end
+                log.warning("a hook could not be run", **where, why=str(error), again=again)
+                if not again:
+                    return False
+            await asyncio.sleep(AGAIN_SECONDS)
         if result is not None and result.failed:
             log.warning("a hook has failed", **where, timed_out=result.timed_out)
         return result is None or not result.failed
+
+    async def until_thawed(self, container: Container, seconds: float | None) -> None:
+        """Raises TimedOut."""
+        run = container.run
+        await self._node.containers.until(
+            container.id, lambda c: c is None or c.run != run or c.phase is not Phase.PAUSED, seconds, "its thaw"
+        )
+
+
+def _was_not_begun(error: ExitdError | OSError, action: HookAction) -> bool:
+    """Return whether it failed for a reason that passes, before any process or connection of it was there."""
+    if isinstance(error, WrongState):
+        return error.metadata.get("phase") == Phase.PAUSED.value
+    return isinstance(error, (Busy, StoreFailed)) or (action.http is not None and room.is_used_up(error))
 
 
 EndRun = Callable[[str, Reason, By, float | None, int], Awaitable[None]]
@@ -104,11 +148,30 @@ class HookKeeper(Participant):
                 happening = lifecycle.HookMoved(container.run, HookKind.POST_START, HookStage.DONE)
                 await self._node.surely(container.id, happening)
                 return
-            worked = await self._runner.once(container, HookKind.POST_START, action, POST_START_SECONDS)
-            now = self._node.containers.get(container.id)
-            if worked is False and now is not None and now.run == container.run and not self._node.is_ending(now):
-                await self._end(container.id, Reason.HEALTH, POST_START, None, container.run)
-        except (ExitdError, OSError) as error:
-            log.warning("after its start", container=container.id, why=str(error))
+            if await self._insisted(container, partial(self._once, container, action)) is False:
+                await self._insisted(
+                    container, partial(self._end, container.id, Reason.HEALTH, POST_START, None, container.run)
+                )
         finally:
             self._at.discard((container.id, container.run))
+
+    async def _once(self, container: Container, action: HookAction) -> bool | None:
+        await self._runner.until_thawed(container, None)
+        return await self._runner.once(container, HookKind.POST_START, action, POST_START_SECONDS)
+
+    async def _insisted(self, container: Container, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Return what the work returns, which is done again after a failure while the run goes on; None: it does not,
+        or its end has begun."""
+        while (now := self._node.containers.get(container.id)) is not None and now.run == container.run:
+            if (
+                now.phase not in (Phase.RUNNING, Phase.PAUSED)
+                or health.is_being_ended(now)
+                or self._node.is_ending(now)
+            ):
+                break
+            try:
+                return await work()
+            except (ExitdError, OSError) as error:
+                log.warning("after its start", container=container.id, why=str(error))
+            await asyncio.sleep(AGAIN_SECONDS)
+        return None

@@ -150,6 +150,7 @@ class Node:
         self.storing = Storing(report_health)
         self.backoff = backoff
         self.others = Participants()
+        self.frozen: set[str] = set()  # containers that exitd itself has frozen, or is about to, and soon thaws
         self.closing = False
         self.going_down = False  # the host is: see `nodeshutdown.py`
         self._turns: dict[str, asyncio.Lock] = {}

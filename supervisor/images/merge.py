@@ -26,7 +26,8 @@ DEFAULT_STOP_SIGNAL = 15
 def complete(spec: Spec, found: Resolved | None = None) -> Spec:
     """Return the complete spec. `found` is what its image was resolved to, None for a spec without an image.
 
-    Raises BadRequest when there is no command at all, BadImage when the image's configuration makes no sense.
+    Raises BadRequest when there is no command at all, or the image has a word that the caller replaces; BadImage when
+    the image's configuration makes no sense.
     """
     if found is None:
         return replace(
@@ -41,6 +42,9 @@ def complete(spec: Spec, found: Resolved | None = None) -> Spec:
     args = config.args(spec.args, spec.entrypoint)
     if not args or not args[0]:
         raise BadRequest(f"which command? IMAGE {spec.image} has no command; give one after IMAGE", field="args")
+    own = () if spec.entrypoint else (*config.entrypoint, *(() if spec.args else config.cmd))
+    if not {word for word, _ in spec.secrets.words}.isdisjoint(own):
+        raise BadRequest(f"IMAGE {spec.image} has a word that is shown in a secret's place", field="secrets.words")
     return replace(
         spec,
         args=args,

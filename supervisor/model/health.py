@@ -5,8 +5,9 @@ what follows.
         │                                               │                       ▲
         └──────────────── the last of `retries` failures in a row ──────────────┘
 
-A probe has failed when it ended with anything but 0, was ended by its time limit, or could not be run. A failure of a
-probe that began in the start period, while there was no success yet, does not count. No probe is under way, and none
+A probe has failed when it ended with anything but 0, was ended by its time limit, or could not be run for a
+reason of the container's. A failure of a probe that began in the start period, while there was no success yet, does not
+count. One that this machine had no room for says nothing. No probe is under way, and none
 is due, while the container is paused.
 
 docker's check and Kubernetes' three are the same machine. `wanted` says which of them a container has at a moment.
@@ -15,6 +16,7 @@ docker's check and Kubernetes' three are the same machine. `wanted` says which o
 from dataclasses import replace
 
 from shim.frozen import frozen
+from supervisor.model import lifecycle
 from supervisor.model.errors import WrongState
 from supervisor.model.values import (
     CheckKind,
@@ -26,6 +28,7 @@ from supervisor.model.values import (
     HookStage,
     OnUnhealthy,
     Phase,
+    Reason,
 )
 
 LOG_MAX = 5  # results kept, as docker does
@@ -132,13 +135,22 @@ def wanted(container: Container) -> dict[CheckKind, HealthSpec]:
     spec = container.spec
     if spec.health is not None:
         return {CheckKind.CHECK: spec.health}
-    if container.ending is not None:
+    if is_being_ended(container):
         return {CheckKind.READINESS: spec.probes.readiness} if spec.probes.readiness is not None else {}
     startup = spec.probes.startup
     if startup is not None and container.probes.startup is not HealthStatus.HEALTHY:
         return {CheckKind.STARTUP: startup}
     others = {CheckKind.LIVENESS: spec.probes.liveness, CheckKind.READINESS: spec.probes.readiness}
     return {kind: each for kind, each in others.items() if each is not None}
+
+
+def is_being_ended(container: Container) -> bool:
+    """Return whether the run was asked to end, by a caller or a policy. Most signals of a caller's ask for something
+    else: a program may take HUP for a reason to read its configuration again."""
+    asked = container.asked
+    if container.ending is not None or asked is None:
+        return container.ending is not None
+    return asked.reason is not Reason.KILL or lifecycle.stops(container.spec, asked.signal)
 
 
 def has_started(container: Container) -> bool:
@@ -153,7 +165,7 @@ def is_ready(container: Container) -> bool:
     """Return whether it may be used now."""
     readiness = container.spec.probes.readiness
     good = readiness is None or container.probes.readiness is HealthStatus.HEALTHY
-    return has_started(container) and good and container.ending is None
+    return has_started(container) and good and not is_being_ended(container)
 
 
 def step(health: Health, happening: Happening, now_ns: int) -> HealthStep:

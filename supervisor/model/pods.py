@@ -196,9 +196,14 @@ def _to_dismiss(pause: Container, members: Sequence[Container]) -> Container | N
     serving = sidecars(pause, members)
     others = [member for member in members if member not in serving]
     here = any(member.sandbox_run == pause.run for member in others)
-    if not here or any(member.phase is not Phase.EXITED for member in others):
+    if not here or any(member.phase is not Phase.EXITED or _comes_back(pause, member) for member in others):
         return None
     return next((each for each in reversed(serving) if each.phase in GOES_ON), None)
+
+
+def _comes_back(pause: Container, member: Container) -> bool:
+    """Return whether a member of an earlier sandbox is to have a run in this one, which may have to wait for others."""
+    return 0 < member.sandbox_run < pause.run and restart.wants_revival(member)
 
 
 def _duty(pause: Container, member: Container) -> Duty | None:

@@ -171,11 +171,19 @@ def test_a_commit_that_exitd_does_not_survive_leaves_nothing_frozen(cli: Cli) ->
     cli.ok("rmi", made)
 
 
-def test_a_container_is_removed_after_the_commit_of_it(cli: Cli) -> None:
+def test_a_stop_beside_a_commit_is_heard_and_a_container_is_removed_after_the_commit_of_it(cli: Cli) -> None:
     fills = "i=0; while [ $i -lt 300 ]; do cat /bin/sh; i=$((i+1)); done >/file"
     script = f"{fills}; trap 'exit 0' TERM; echo x >/done; while :; do read x </dev/null; done"
     cli.ok("run", "-d", "--name", "big", "-u", "root", "--entrypoint", "sh", "box:app", "-c", script)
     until(lambda: cli("exec", "big", "cat", "/done").code == 0, "it has written")
+    committing = cli.begin("commit", "-q", "big", "big:0")
+    until(lambda: committing.poll() is not None or cli.field("big", ".State.Status") == "paused", "the commit")
+    cli.ok("stop", "-s", "TERM", "-t", "300", "big")
+    assert cli.field("big", ".State.ExitCode") == "0", "the program has heard the stop signal"
+    committing.communicate(timeout=60)
+    assert committing.returncode == 0
+    cli.ok("rmi", "big:0")
+    cli.ok("start", "big")
     committing = cli.begin("commit", "-q", "big", "big:1")
     removed = cli("rm", "-f", "big")
     out, err = committing.communicate(timeout=60)

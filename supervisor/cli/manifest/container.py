@@ -3,6 +3,7 @@
 import math
 import os.path
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from fractions import Fraction
 
@@ -140,16 +141,22 @@ def _words(container: Field, around: Around, spec: pb.ContainerSpec, notes: Note
             (secret.add if of_secret or is_secret else secret.discard)(name)
     for name, value in variables.items():
         (spec.secrets.env if name in secret else spec.env).append(f"{name}={value}")
-    shown = {name: value for name, value in variables.items() if name not in secret}
+    _command_line(container, spec, variables, secret)
+
+
+def _command_line(
+    container: Field, spec: pb.ContainerSpec, variables: Mapping[str, str], secret: AbstractSet[str]
+) -> None:
+    """A word with a secret is shown as in the file. So is one that, expanded, would look like such a word: each of the
+    words that are shown has one meaning."""
+    texts = {field: list(given.texts()) for field in ("command", "args") if (given := container.get(field)) is not None}
+    used = {word: expand(word, variables) for words in texts.values() for word in words}
+    kept = {word for word in used if names_in(word) & secret}
+    while kept and (alike := {word for word in used if word not in kept and used[word] in kept}):
+        kept |= alike
+    spec.secrets.words.update({word: used[word] for word in kept})
     for field, words in (("command", spec.entrypoint), ("args", spec.args)):
-        given = container.get(field)
-        for word in given.texts() if given is not None else ():
-            used = expand(word, variables)
-            if names_in(word) & secret:  # shown as in the file; two such words that look the same are the same
-                spec.secrets.words[word] = used
-                words.append(word)
-            else:
-                words.append(expand(word, shown))
+        words.extend(word if word in kept else used[word] for word in texts.get(field, ()))
 
 
 def _value(

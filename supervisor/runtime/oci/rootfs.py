@@ -10,6 +10,7 @@ release them.
 
 import errno
 import os
+import threading
 from contextlib import suppress
 
 from shim import native
@@ -31,6 +32,7 @@ DEFAULT_LIMITS = Limits()
 SHM_OPTIONS = "mode=1777,size=64m"  # docker's and CRI's size
 MOST_LOOKS = 64  # at what is left: more would mean that another process mounts faster than exitd unmounts
 MOST_CONFIG_BYTES = 8 << 20
+_MOUNTING = threading.Lock()  # between the look at a place and the mount on it; both are short
 ESCAPED = LatePattern(r"[ \t\n\\#]")  # the kernel writes these in octal
 
 
@@ -124,9 +126,11 @@ def scratch_options(limits: Limits, size_bytes: int = 0) -> str:
 
 
 def prepare_tmpfs(directory: str, options: str) -> None:
-    """Mount a tmpfs on an existing directory, with the options of tmpfs(5). Repeatable."""
-    if not os.path.ismount(directory):
-        _mount("exitd-memory", directory, "tmpfs", (MS_NOSUID | MS_NODEV, options))
+    """Mount a tmpfs on an existing directory, with the options of tmpfs(5). Repeatable, also by several threads: the
+    members of a pod, which are prepared at once, share such directories."""
+    with _MOUNTING:  # a second one on top would take away what is in the first
+        if not os.path.ismount(directory):
+            _mount("exitd-memory", directory, "tmpfs", (MS_NOSUID | MS_NODEV, options))
 
 
 def prepare_shm(directory: str) -> None:

@@ -80,6 +80,7 @@ def test_hooks_come_back_as_they_went() -> None:
         ({"probes": {"startup": {"args": ["a"], "timeout_ns": 1}}}, "probes.startup.timeout_ns"),
         ({"probes": {"startup": {"tcp": {}}}}, "probes.startup.tcp.port '0'"),
         ({"probes": {"startup": {"tcp": {"port": 1, "host": "a.example"}}}}, "an address, or none"),
+        ({"probes": {"startup": {"tcp": {"port": 1, "host": "fe80::1%eth0"}}}}, "an address, or none"),
         ({"probes": {"startup": {"http": {"port": 1, "path": "a"}}}}, "probes.startup.http.path"),
         ({"probes": {"startup": {"http": {"port": 1, "path": "/a\nb"}}}}, "probes.startup.http.path"),
         ({"probes": {"startup": {"http": {"port": 1, "headers": [{"name": "a b"}]}}}}, "http.headers"),

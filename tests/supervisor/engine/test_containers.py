@@ -59,3 +59,13 @@ def test_a_container_with_another_spec_is_found_by_the_new_one_alone() -> None:
     assert containers.named("default", "y", task=True) is containers["t"]
     del containers["t"]
     assert not any(containers.__dict__.values())  # nothing is kept of who is gone
+
+
+def test_a_name_that_is_reserved_for_a_container_that_goes_away_meanwhile_is_nobodys() -> None:
+    containers = Containers()
+    containers["a"] = Container("a", Spec(name="x"), Phase.EXITED, 1, 0)
+    with containers.reserved("a", "y"):
+        assert containers.named("default", "y") is containers["a"]
+        del containers["a"]
+        assert containers.named("default", "y") is None
+    assert containers.named("default", "y") is None

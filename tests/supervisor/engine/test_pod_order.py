@@ -76,6 +76,15 @@ def test_in_a_new_sandbox_a_sidecar_comes_back_before_those_that_come_after_it()
     assert revived(app, back, replace(back, id="b", spec=replace(back.spec, name="b"))) == ["app"]
 
 
+def test_no_sidecar_is_dismissed_while_a_member_waits_for_its_run_in_the_new_sandbox() -> None:
+    waits = replace(member("app", Phase.EXITED), spec=Spec("app", sandbox="p", restart=RestartPolicy(Policy.ALWAYS)))
+    ended = member("other", Phase.EXITED, joined=2)
+    first, second = member("a", Phase.RUNNING, joined=2), member("b", Phase.STARTING, joined=2)
+    assert pods.duties(pause(run=2), [waits, ended, first, second], NOW) == []
+    for_good = replace(waits, stopped_by_user=True)
+    assert pods.duties(pause(run=2), [for_good, ended, first, second], NOW) == [(Duty.DISMISS, second)]
+
+
 def test_when_its_time_is_over_every_member_goes_and_then_the_pod_in_every_phase() -> None:
     for pause_phase, *phases in itertools.product(Phase, PHASES, PHASES, PHASES):
         members = [member(name, phase) for name, phase in zip(("app", "a", "b"), phases, strict=True)]

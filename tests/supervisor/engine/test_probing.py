@@ -12,6 +12,7 @@ import pytest
 from supervisor.engine import health_checks
 from supervisor.engine.health_checks import Probing
 from supervisor.model.errors import (
+    Busy,
     CommandNotExecutable,
     CommandNotFound,
     ExitdError,
@@ -142,6 +143,9 @@ async def test_what_is_no_fault_of_the_container_is_no_result(tmp_path: Path) ->
     async with rig(tmp_path) as r:
         r.x.w.store.refusals = 1
         with pytest.raises(StoreFailed):
+            await r.begin()
+        r.x.manager.fails["create"] = [Busy("no room")]
+        with pytest.raises(Busy):
             await r.begin()
         await r.x.w.node.apply(r.x.id, Paused())
         with pytest.raises(WrongState):

@@ -5,6 +5,7 @@ import pytest
 from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.images.merge import complete
 from supervisor.model.errors import BadImage, BadRequest
+from supervisor.model.secrets import SecretWords
 from supervisor.model.values import HealthSpec, Probes, Spec
 
 IMAGE = ImageDefaults(
@@ -40,6 +41,13 @@ def test_the_command_line_is_the_entrypoint_and_the_command_of_whoever_says_it(
 ) -> None:
     spec = asked(args=args, entrypoint=entrypoint)
     assert (spec.args, spec.entrypoint) == (whole, ())
+
+
+def test_a_word_of_the_images_that_looks_like_one_with_a_secret_is_refused_and_not_replaced() -> None:
+    secrets = SecretWords(words=(("a", "hidden"), ("/e", "hidden")))
+    with pytest.raises(BadRequest, match="in a secret's place"):
+        asked(args=("a",), secrets=secrets)
+    assert asked(args=("a",), entrypoint=("/e",), secrets=secrets).args == ("/e", "a")
 
 
 def test_without_an_image_the_callers_entrypoint_stands_before_the_command() -> None:

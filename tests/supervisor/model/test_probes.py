@@ -11,7 +11,9 @@ from supervisor.model import lifecycle as life
 from supervisor.model.health import ProbeAnswer, Probed, ProbeResult, Tick
 from supervisor.model.values import (
     SECOND_NS,
+    Asked,
     BootTime,
+    By,
     CheckKind,
     Container,
     HealthSpec,
@@ -23,6 +25,7 @@ from supervisor.model.values import (
     Phase,
     ProbeMarks,
     Probes,
+    Reason,
     Spec,
     Termination,
 )
@@ -114,3 +117,20 @@ def test_each_kind_is_stored_for_itself_and_the_next_run_begins_anew() -> None:
         assert dict(step.events[0].attributes)["probe"] == kind.value
         again = life.step(replace(step.container, phase=Phase.RESTARTING, clean=True), life.Again(None), moment())
         assert again.container is not None and again.container.probes == ProbeMarks()
+
+
+def test_who_was_asked_to_end_is_not_ended_by_a_probe_and_a_signal_for_something_else_changes_nothing() -> None:
+    started = up(probes=replace(ALL, startup=None))
+    started = replace(started, probes=ProbeMarks(readiness=HealthStatus.HEALTHY))
+    for reason, signal, ends in (
+        (Reason.STOP, 15, True),
+        (Reason.NODE_SHUTDOWN, 15, True),
+        (Reason.KILL, 9, True),
+        (Reason.KILL, 15, True),
+        (Reason.KILL, 1, False),
+        (Reason.KILL, 10, False),
+    ):
+        asked = replace(started, asked=Asked(reason, By(), signal), spec=replace(started.spec, stop_signal=15))
+        assert (CheckKind.LIVENESS in health.wanted(asked)) is not ends
+        assert CheckKind.READINESS in health.wanted(asked)
+        assert health.is_ready(asked) is not ends

@@ -69,6 +69,14 @@ def test_variables_of_a_config_map_are_shown_and_those_of_a_secret_are_apart() -
     assert dict(spec.secrets.words) == {"--pass=$(P)": "--pass=hunter2", "$(URL)": "db://hunter2@blue"}
 
 
+def test_a_word_that_would_look_like_one_with_a_secret_is_shown_as_in_the_file_too_and_keeps_its_meaning() -> None:
+    env = [{**ref("secretKeyRef", "keys", "PASSWORD"), "name": "P"}, {"name": "L", "value": "$$$$(P)"}]
+    spec = spec_with(CONFIG, SECRET, env=env, command=["$$(P)"], args=["$(P)", "$(L)", "$$$$(P)", "plain"])
+    used, shown = dict(spec.secrets.words), [*spec.entrypoint, *spec.args]
+    assert shown == ["$$(P)", "$(P)", "$(L)", "$$$$(P)", "plain"]
+    assert [used.get(word, word) for word in shown] == ["$(P)", "hunter2", "$$(P)", "$$(P)", "plain"]
+
+
 def test_all_keys_become_variables_and_a_later_one_of_the_name_counts() -> None:
     sources = [{"configMapRef": {"name": "conf"}, "prefix": "C_"}, {"secretRef": {"name": "keys"}}]
     text_only = {**CONFIG, "binaryData": {}}

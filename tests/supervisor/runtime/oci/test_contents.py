@@ -3,7 +3,9 @@
 import os
 import pathlib
 import stat
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -88,3 +90,19 @@ def test_what_was_cut_off_is_made_again_and_all_of_it_goes(directory: pathlib.Pa
     for _ in range(2):
         contents.release(str(directory))
         assert rootfs.mounts_under(str(directory)) == ()
+
+
+def test_a_directory_in_memory_that_several_prepare_at_once_is_mounted_once(directory: pathlib.Path) -> None:
+    places = [directory / f"volumes/{number}" for number in range(20)]
+    with ThreadPoolExecutor(8) as threads:
+        for place in places:
+            place.mkdir(parents=True)
+            together = threading.Barrier(8)
+
+            def prepare(place: pathlib.Path = place, together: threading.Barrier = together) -> None:
+                together.wait(30)
+                rootfs.prepare_tmpfs(str(place), "size=64k")
+
+            for each in [threads.submit(prepare) for _ in range(8)]:
+                each.result(60)
+    assert sorted(rootfs.mounts_under(str(directory))) == sorted(map(str, places))
