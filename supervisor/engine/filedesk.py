@@ -268,6 +268,8 @@ class FileDesk(Participant):
         """Thaw what `pausing` has frozen, however that ends: not before it has."""
         try:
             await asyncio.wait((pausing,))
+            if not pausing.cancelled():
+                pausing.exception()  # its caller has it, or has gone
             await insist(lambda: self._thaw(id, by), "thaw after a commit", id)
         finally:
             thawed.set()

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -218,13 +218,24 @@ class ImageDesk(Participant):
         self._images.close()
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        return await asyncio.shield(self._begin(pool, work))
+        begun = self._begin(pool, work)
+        try:
+            return await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(_log_unheard)
+            raise
 
     def _begin(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> "asyncio.Future[T]":
         future = asyncio.get_running_loop().run_in_executor(pool, work)
         self._under_way.add(future)  # type: ignore[arg-type]  # Future is invariant; nobody asks these for results
         future.add_done_callback(self._under_way.discard)
         return future
+
+
+def _log_unheard(work: "asyncio.Future[Any]") -> None:
+    error = None if work.cancelled() else work.exception()
+    if error is not None:
+        log.info("work on images failed, and its caller has gone", why=str(error))
 
 
 def _log_failure(work: "asyncio.Future[None]") -> None:
