@@ -160,3 +160,31 @@ async def test_a_reader_that_takes_nothing_does_not_hold_up_a_removal(
         with pytest.raises(WrongState, match="c is being removed"):
             async for _ in parts:
                 pass
+
+
+@in_loop
+async def test_the_mount_of_a_resting_root_is_a_use_until_its_thread_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounting, goes_on = threading.Event(), threading.Event()
+
+    def mounted_root(*_: object) -> str:
+        mounting.set()
+        goes_on.wait()
+        return str(tmp_path)
+
+    monkeypatch.setattr(filedesk.view, "mounted_root", mounted_root)
+    async with desk(tmp_path) as d:
+        d.w.manager.ends(d.id)
+        await until(lambda: d.w.node.containers[d.id].phase is Phase.EXITED)
+        left = asyncio.create_task(d.files.stat_path(d.id, "/", follow=False))
+        try:
+            await until(mounting.is_set)
+            left.cancel()
+            await asyncio.wait((left,))
+            beside = [asyncio.create_task(d.files.removing(d.id)), asyncio.create_task(d.files.before_make(d.id))]
+            done, _ = await asyncio.wait(beside, timeout=0.05)
+            assert not done, "neither a removal nor a run begins beside it"
+        finally:
+            goes_on.set()
+        await asyncio.gather(*beside)
