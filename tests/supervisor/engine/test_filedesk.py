@@ -19,6 +19,7 @@ from supervisor.images.instructions import CommitWords
 from supervisor.images.store import Images
 from supervisor.model.errors import RuntimeFailed, TimedOut, WrongState
 from supervisor.model.values import By, Phase, Spec
+from supervisor.runtime.oci import view
 from tests.supervisor.engine.callers import services_of
 from tests.supervisor.fakes import World, in_loop, until, world
 from tests.supervisor.images.building import write_layout
@@ -173,7 +174,7 @@ async def test_the_mount_of_a_resting_root_is_a_use_until_its_thread_has_ended(
         goes_on.wait()
         return str(tmp_path)
 
-    monkeypatch.setattr(filedesk.view, "mounted_root", mounted_root)
+    monkeypatch.setattr(view, "mounted_root", mounted_root)
     async with desk(tmp_path) as d:
         d.w.manager.ends(d.id)
         await until(lambda: d.w.node.containers[d.id].phase is Phase.EXITED)

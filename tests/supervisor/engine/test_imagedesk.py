@@ -14,6 +14,7 @@ import pytest
 from supervisor.engine import imagedesk
 from supervisor.engine.imagedesk import LOADS, PULLS, ImageDesk, pause_root
 from supervisor.images import merge, saved
+from supervisor.images.changes import layer_tar
 from supervisor.images.facts import Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import CannotStart, ImageInUse, NoSuchImage, ShuttingDown, TimedOut
@@ -163,7 +164,7 @@ def test_an_archive_that_is_measured_for_long_is_waited_for(
 ) -> None:
     """Each layer is read for its digest before the first byte comes."""
     monkeypatch.setattr(imagedesk, "Outflow", partial(Outflow, stall_seconds=0.2))
-    packed, over = saved.layer_tar, threading.Event()
+    packed, over = layer_tar, threading.Event()
 
     def slow(fd: int, below: tuple[str, ...]) -> Generator[bytes, None, None]:
         while not over.wait(0.01):
