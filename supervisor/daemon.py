@@ -500,7 +500,9 @@ def _watch_desk(
     )
     sources: dict[Kind, Callable[[Target], WatchSource]] = {
         Kind.CONTAINERD: lambda target: ContainerdTasks(target, _containerd, observer),
-        Kind.RUNC_ROOT: lambda target: RuncRoot(target, inotify, observer.observe, observer.missed),
+        Kind.RUNC_ROOT: lambda target: RuncRoot(
+            target, inotify, observer.observe, observer.missed, observer.lacks_names, observer.name
+        ),
     }
     return observer, WatchDesk(observer, watches, node.store, node.clock, sources, kernel.trouble)
 

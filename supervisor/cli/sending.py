@@ -39,7 +39,12 @@ class SentInput:
             self._forget(self.sent_bytes)
             self._attached_at = self.sent_bytes
             return None if lost else b""
-        come = min(max(shim_bytes - self._begun_at, 0), self.sent_bytes)
+        come = max(shim_bytes - self._begun_at, 0)
+        if come > self.sent_bytes:  # another client sends, too: which of the bytes have come is not known
+            lost = len(self._kept)
+            self._forget(self.sent_bytes)
+            self._attached_at, self._begun_at = self.sent_bytes, shim_bytes - self.sent_bytes
+            return None if lost else b""
         missing = come < self._kept_from  # the shim has lost what exitd had written
         self._forget(come)
         self._attached_at = self._kept_from

@@ -1,19 +1,20 @@
 """The files of containers for the event loop: copied, exported and compared in threads, while the container stays.
 
 A container is removed only after the last of these works has ended, and none begins once its removal has; so none sees
-half a tree. A work ends when its client takes or sends nothing for a while, so that no container stays for ever.
+half a tree. A work ends when its client takes or sends nothing for a while, and one that goes on for a minute beside a
+removal is broken off, so that no container stays for ever.
 """
 
 import asyncio
 import contextlib
 import os
 import stat
-from collections import Counter
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager, aclosing
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -48,6 +49,9 @@ MOST_AT_ONCE = 16
 WORK_SECONDS = 86_400.0  # its clients' and file systems' stalls end a work long before
 LOOK_SECONDS = 30.0
 END_SECONDS = 10.0  # from the end of an init that is known to be over until it is stored
+FREEZE_SECONDS = 60.0  # that a thread waits until its container is frozen
+FROZEN_SECONDS = 600.0  # that a layer may take to be read while its container is frozen
+LAST_SECONDS = 60.0  # that works go on beside a removal which waits for them
 # What a runtime makes in the root to mount on; nothing of it is the container's.
 MADE_PLACES = frozenset({*namefiles.PLACES.values(), "/dev", "/proc", "/sys", "/dev/pts", "/dev/shm", "/dev/mqueue"})
 FROZEN = "frozen-for-commit"  # a file in the container's directory
@@ -67,30 +71,43 @@ class FileDesk(Participant):
         self._containers, self._root, self._now = node.containers, settings.root, settings.now
         self._works = Aside(MOST_AT_ONCE, WORK_SECONDS)
         self._looks = Aside(MOST_AT_ONCE, LOOK_SECONDS)
-        self._users: Counter[str] = Counter()  # works under way, by container
+        self._users: dict[str, set[_Use]] = {}  # works under way, by container
         self._unused: dict[str, list[asyncio.Event]] = {}
         self._turns: dict[str, asyncio.Lock] = {}  # of mounting a root that no run has
+        self._commits: dict[str, asyncio.Lock] = {}  # of freezing one and reading its layer
+        self._left: asyncio.Future[tuple[str, ...]] | None = None  # those with a mark of an earlier exitd
+        self._thaws: dict[str, asyncio.Event] = {}  # set at the end of the one that is under way
 
     # -- a participant of the containers' life
 
     async def before_make(self, container_id: str) -> None:
         """A mount that is being made comes first, so that no overlay is mounted twice."""
         if (turn := self._turns.get(container_id)) is not None:
-            async with turn:
-                pass
+            await _taken(turn, "the mount of its files")
+            turn.release()
 
     async def before_find(self, container_id: str) -> None:
         """An end that is taken up waits for `thaw_left`."""
-        if await asyncio.to_thread(os.path.lexists, self._marks_of(container_id)):
+        if self._left is None:  # one look for all that an earlier exitd had
+            self._left = asyncio.ensure_future(self._marked())
+        if container_id in await asyncio.shield(self._left):
             self._node.frozen.add(container_id)
 
     async def removing(self, container_id: str) -> None:
-        """Wait for the works on it: each ends, since its client and its file system have limits."""
-        if self._users[container_id]:
+        """Wait for the works on it; those that go on for long are broken off."""
+        if users := self._users.get(container_id):
             unused = asyncio.Event()
             self._unused.setdefault(container_id, []).append(unused)
-            await unused.wait()
+            try:
+                async with asyncio.timeout(LAST_SECONDS):
+                    await unused.wait()
+            except TimeoutError:
+                log.warning("works on the files of a container are broken off for its removal", container=container_id)
+                for use in tuple(users):
+                    use.break_off(WrongState(f"{use.container.spec.name} is being removed", id=container_id))
+                await unused.wait()
         self._turns.pop(container_id, None)
+        self._commits.pop(container_id, None)
 
     # -- what callers ask
 
@@ -119,7 +136,7 @@ class FileDesk(Participant):
         use = await self._use(id)
         opened = await self._opened(use)
         what = f"copying to {directory}"
-        inflow = Inflow(what)
+        inflow = use.broken_off_by(Inflow(what))
         ready = asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -188,59 +205,98 @@ class FileDesk(Participant):
         again whatever happens: see `thaw_left`. Raises WrongState for one that stands on no image of the store."""
         instructions.check(words.changes)
         use = await self._use(id)
+        reading = use.broken_off_by(_Reading(f"the commit of {use.container.spec.name}", use.end))
         try:
-            return await self._commit(use.container, words, name, by, pause=pause)
+            return await self._commit(use.container, reading, words, name, by, pause=pause)
         finally:
-            use.end()
+            if not reading.close():
+                use.end()
 
-    async def _commit(self, container: Container, words: CommitWords, name: str, by: By, *, pause: bool) -> Image:
+    async def _commit(
+        self, container: Container, reading: "_Reading", words: CommitWords, name: str, by: By, *, pause: bool
+    ) -> Image:
+        """A container is frozen only when a thread is at work that will read it: others' commits may take long."""
         spec = container.spec
         if not spec.image_id:
             way = f"exitctl export {spec.name} | exitctl image import - NAME"
             raise WrongState(f"{spec.name} stands on no image of exitd's store; {way} makes one", id=container.id)
         opened = await self._root_way(container)
-        loop, read = asyncio.get_running_loop(), asyncio.Event()
 
-        def parts() -> Parts:
+        def layer() -> Parts:
             with opened(), _opened_directory(self._upper(container)) as upper_fd:
                 yield from layer_tar(upper_fd, spec.layers, MADE_PLACES)
-
-        def all_read() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
-                loop.call_soon_threadsafe(read.set)
 
         def document(base: bytes, diff_id: str) -> bytes:
             return instructions.document(base, spec, words, diff_id, _utc_text(self._node.clock.now_ns()))
 
-        async with self._frozen(container, by) if pause else contextlib.nullcontext():
-            work = asyncio.ensure_future(self._images.commit(parts, spec.image_id, document, name, all_read))
-            waiting = asyncio.ensure_future(read.wait())
+        async with self._commits.setdefault(container.id, asyncio.Lock()):
+            work = asyncio.ensure_future(
+                self._images.commit(lambda: reading.parts(layer), spec.image_id, document, name)
+            )
             try:
-                await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waiting.cancel()
+                await _first(work, reading.at_work)
+                if not work.done():
+                    async with self._frozen(container, by) if pause else contextlib.nullcontext():
+                        await self._read(reading, work, FROZEN_SECONDS if pause else None)
+            except BaseException:
+                work.cancel()
+                raise
         return await work
+
+    async def _read(self, reading: "_Reading", work: "asyncio.Future[Image]", seconds: float | None) -> None:
+        """What is read after this does not count: the container goes on."""
+        try:
+            reading.begin()
+            if not await _first(work, reading.over, seconds):
+                raise TimedOut(
+                    f"{reading.what}: its layer was not read in {seconds:g} s, and it was not left frozen for longer; "
+                    "exitctl commit --no-pause has no such limit"
+                )
+        finally:
+            reading.close()
 
     @contextlib.asynccontextmanager
     async def _frozen(self, container: Container, by: By) -> AsyncIterator[None]:
         """Freeze a container that runs, for the length of the block. A mark says so on the disk, for the next exitd.
         One that is being ended goes on: frozen, it would not hear its stop signal."""
+        if (thaw := self._thaws.get(container.id)) is not None:  # of an earlier commit, whose mark it takes away
+            await _set(thaw, "its thaw after another commit")
         now = self._containers.known(container.id)
         if now.phase is not Phase.RUNNING or is_being_ended(now) or self._node.is_ending(now):
             yield
             return
         self._node.frozen.add(container.id)
+        pausing: asyncio.Future[None] | None = None
         try:
             await asyncio.to_thread(_mark, self._marks_of(container.id))
-            await self._operations.pause(container.id, by)
+            pausing = asyncio.ensure_future(self._operations.pause(container.id, by))
+            await asyncio.shield(pausing)  # a caller that goes away does not cut it off
             yield
         finally:
-            self._node.spawn(insist(lambda: self._thaw(container.id, by), "thaw after a commit", container.id))
+            thawed = self._thaws[container.id] = asyncio.Event()
+            self._node.spawn(self._thaw_after(pausing, container.id, by, thawed))
             await self._containers.until(container.id, _is_thawed, GONE_SECONDS, "its thaw")
 
+    async def _thaw_after(self, pausing: "asyncio.Future[None] | None", id: str, by: By, thawed: asyncio.Event) -> None:
+        """Thaw what `pausing` has frozen, however that ends: not before it has."""
+        try:
+            if pausing is not None:
+                await asyncio.wait((pausing,))
+                if not pausing.cancelled():
+                    pausing.exception()  # its caller has it, or has gone
+            await insist(lambda: self._thaw(id, by), "thaw after a commit", id)
+        finally:
+            thawed.set()
+            if self._thaws.get(id) is thawed:
+                del self._thaws[id]
+
     async def _thaw(self, container_id: str, by: By) -> None:
-        """Thaw what a commit has frozen, and take its mark away. Repeatable."""
+        """Thaw what a commit has frozen, and take its mark away. Repeatable. Raises ExitdError, OSError while it is not
+        known whether it is frozen: a pause may have worked and said that it failed."""
         with contextlib.suppress(WrongState, NoSuchContainer):  # it has ended, or another has thawed it
+            container = await self._containers.find(container_id)
+            if container.phase is Phase.RUNNING:
+                await self._node.settle_pause(container)
             if (await self._containers.find(container_id)).phase is Phase.PAUSED:
                 await self._operations.resume(container_id, by)
         await asyncio.to_thread(_unmark, self._marks_of(container_id))
@@ -249,10 +305,14 @@ class FileDesk(Participant):
 
     async def thaw_left(self) -> None:
         """After a start: thaw what an earlier daemon has frozen for a commit, and been killed."""
-        ids = tuple(container.id for container in self._containers.values())
-        for id in await asyncio.to_thread(lambda: [each for each in ids if os.path.lexists(self._marks_of(each))]):
+        for id in await self._marked():
             log.warning("to be thawed after a commit that was broken off", container=id)
             await insist(partial(self._thaw, id, THAW), "thaw after a commit", id)
+
+    async def _marked(self) -> tuple[str, ...]:
+        """Return the containers that have a mark."""
+        ids = tuple(container.id for container in self._containers.values())
+        return await asyncio.to_thread(lambda: tuple(each for each in ids if os.path.lexists(self._marks_of(each))))
 
     def _marks_of(self, container_id: str) -> str:
         return f"{bundle.directory_of(self._root, container_id)}/{FROZEN}"
@@ -276,7 +336,7 @@ class FileDesk(Participant):
         self, use: "_Use", what: str, send: Callable[[View], Parts], *, root_only: bool
     ) -> AsyncGenerator[bytes, None]:
         opened = await self._opened(use, root_only=root_only)
-        outflow = Outflow(what)
+        outflow = use.broken_off_by(Outflow(what))
 
         def work() -> None:
             error: BaseException | None = None
@@ -309,15 +369,23 @@ class FileDesk(Participant):
         container = await made(self._containers, container)
         if container.phase is Phase.REMOVING:
             raise WrongState(f"{container.spec.name} is being removed", id=container.id)
-        self._users[container.id] += 1
-        return _Use(container, partial(self._unuse, container.id))
+        return self._used(container)
 
-    def _unuse(self, container_id: str) -> None:
-        self._users[container_id] -= 1
-        if not self._users[container_id]:
-            del self._users[container_id]
-            for waiter in self._unused.pop(container_id, ()):
-                waiter.set()
+    def _used(self, container: Container, end: Callable[[], None] = lambda: None) -> "_Use":
+        """`end`: what is to be done at its end, too."""
+
+        def ended() -> None:
+            end()
+            users.discard(use)
+            if not users:
+                del self._users[container.id]
+                for waiter in self._unused.pop(container.id, ()):
+                    waiter.set()
+
+        use = _Use(container, ended)
+        users = self._users.setdefault(container.id, set())
+        users.add(use)
+        return use
 
     async def _opened(self, use: "_Use", *, root_only: bool = False) -> Opened:
         """Return what opens the container's files, in a thread. The use ends if that raises."""
@@ -344,14 +412,25 @@ class FileDesk(Participant):
             if await self._lives(container):
                 return partial(view.of_running, container.init)
             await self._containers.until(run.container, is_over(run.run), END_SECONDS, "its end")
-        async with self._turns.setdefault(container.id, asyncio.Lock()):
-            container = self._containers.known(container.id)
+        merged = await self._mounted(container)
+        return partial(view.of_stopped, self._containers.known(container.id), self._root, merged)
+
+    async def _mounted(self, found: Container) -> str:
+        """Return where its root is mounted. Its thread has the turn, and uses the container, until its own end: it goes
+        on when nobody waits for it any more."""
+        turn, what = self._turns.setdefault(found.id, asyncio.Lock()), f"mounting the files of {found.spec.name}"
+        await _taken(turn, what)
+        use = self._used(found, turn.release)
+        try:
+            container = self._containers.known(found.id)
             if container.phase not in RESTS:
                 raise WrongState(f"{container.spec.name} is {container.phase.value}; try again", id=container.id)
             root, limits = self._root, self._now().limits
-            what = f"mounting the files of {container.spec.name}"
-            merged = await self._looks.run(what, lambda: view.mounted_root(container, root, limits))
-        return partial(view.of_stopped, container, root, merged)
+        except BaseException:
+            use.end()
+            raise
+        work = use.until_done(lambda: view.mounted_root(container, root, limits))
+        return await self._looks.run(what, work, late=use.end)
 
     async def _lives(self, container: Container) -> bool:
         init = container.init
@@ -359,11 +438,19 @@ class FileDesk(Participant):
         return await asyncio.to_thread(lambda: epoll.lives(epoll.open_process(init.pid, init.started_ticks)))
 
 
+class _Breakable(Protocol):
+    def break_off(self, error: Exception) -> object: ...
+
+
+B = TypeVar("B", bound=_Breakable)
+
+
 class _Use:
     """One work on a container's files. Its end counts once."""
 
     def __init__(self, container: Container, end: Callable[[], None]) -> None:
         self.container = container
+        self._by: _Breakable | None = None
         self._end: Callable[[], None] | None = end
         self._loop = asyncio.get_running_loop()
 
@@ -372,6 +459,16 @@ class _Use:
         end, self._end = self._end, None
         if end is not None:
             end()
+
+    def broken_off_by(self, by: B) -> B:
+        """Return `by`, through which the work can be broken off."""
+        self._by = by
+        return by
+
+    def break_off(self, error: Exception) -> None:
+        """Its end follows. One that has a limit of seconds anyway is left to that."""
+        if self._by is not None:
+            self._by.break_off(error)
 
     def until_done(self, work: Callable[[], T]) -> Callable[[], T]:
         """Return the work for a thread, with whose end the use ends, also when nobody waits for it any more."""
@@ -384,6 +481,98 @@ class _Use:
                     self._loop.call_soon_threadsafe(self.end)
 
         return in_thread
+
+
+class _Reading:
+    """The reading of a layer in a thread. It begins when the loop says so, and counts only if it has come to its end
+    before the loop closes it."""
+
+    def __init__(self, what: str, end: Callable[[], None]) -> None:
+        """`end`: called in the loop when a reading that has begun is over."""
+        self.what = what
+        self.at_work, self.over = asyncio.Event(), asyncio.Event()
+        self._end = end
+        self._loop = asyncio.get_running_loop()
+        self._changed = threading.Condition()
+        self._may_begin = self._is_reading = self._is_closed = False
+        self._error: Exception | None = None
+
+    def begin(self) -> None:
+        """For the loop."""
+        with self._changed:
+            self._may_begin = True
+            self._changed.notify_all()
+
+    def close(self) -> bool:
+        """For the loop. Return whether the thread is still at it; it gets an error at its next part. Repeatable."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            return self._is_reading
+
+    def break_off(self, error: Exception) -> None:
+        """For the loop: the thread gets this error."""
+        self._error = self._error or error
+        self.close()
+
+    def parts(self, read: Callable[[], Parts]) -> Parts:
+        """For the thread. Raises TimedOut when it was closed, or has not been allowed to begin for long."""
+        self._report(self.at_work.set)
+        with self._changed:
+            self._changed.wait_for(lambda: self._may_begin or self._is_closed, FREEZE_SECONDS)
+            self._check()
+            if not self._may_begin:
+                raise TimedOut(f"{self.what}: it was not frozen in {FREEZE_SECONDS:g} s")
+            self._is_reading = True
+        try:
+            with contextlib.closing(read()) as parts:
+                for part in parts:
+                    self._check()
+                    yield part
+            self._check()
+        finally:
+            with self._changed:
+                self._is_reading = False
+            self._report(self._ended)
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise self._error or TimedOut(f"{self.what} was broken off")
+
+    def _ended(self) -> None:
+        self.over.set()
+        self._end()
+
+    def _report(self, what: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
+            self._loop.call_soon_threadsafe(what)
+
+
+async def _first(work: "asyncio.Future[Image]", event: asyncio.Event, seconds: float | None = None) -> bool:
+    """Return whether the work has ended, or the event has come, within the limit."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        done, _ = await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED, timeout=seconds)
+        return bool(done)
+    finally:
+        waiting.cancel()
+
+
+async def _set(event: asyncio.Event, what: str) -> None:
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            await event.wait()
+    except TimeoutError as error:
+        raise TimedOut(f"{what} takes more than {LOOK_SECONDS:g} s; try again later") from error
+
+
+async def _taken(turn: asyncio.Lock, what: str) -> None:
+    """Return when the turn is the caller's."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            await turn.acquire()
+    except TimeoutError as error:
+        raise TimedOut(f"{what} takes more than {LOOK_SECONDS:g} s; does a file system hang?") from error
 
 
 def last_part(path: str) -> str:

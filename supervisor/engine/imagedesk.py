@@ -7,20 +7,21 @@ import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from supervisor.engine.participants import Participant
 from supervisor.images.facts import Image, ImageDefaults, PrunedImages, RemovedImage, Resolved
 from supervisor.images.store import Images
-from supervisor.model.errors import CannotStart, ExitdError, ImageStoreFailed
+from supervisor.model.errors import CannotStart, ExitdError, ImageStoreFailed, TimedOut
 from supervisor.model.values import Spec
 from supervisor.system import threads
 from supervisor.system.aside import Aside
 from supervisor.system.conduit import Outflow, StreamOver
 
-LOADS, PULLS, REMOVALS, SAVES = 4, 4, 2, 4  # at once; more wait for their turn
+LOADS, PULLS, REMOVALS, SAVES, COMMITS = 4, 4, 2, 4, 4  # at once; more wait for their turn
+TURN_SECONDS = 1800.0  # that an archive waits for its turn
 CLOSE_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ class ImageDesk(Participant):
         self._pulls = threads.pool(PULLS, "image-pull")
         self._removals = threads.pool(REMOVALS, "image-rm")
         self._saves = threads.pool(SAVES, "image-save")
+        self._commits = threads.pool(COMMITS, "image-commit")
         self._looks = looks or Aside()
         self._under_way: set[asyncio.Future[object]] = set()
         self._holders: set[str] = set()  # containers that may hold an image
@@ -156,12 +158,16 @@ class ImageDesk(Participant):
 
     async def save_images(self, words: tuple[str, ...]) -> AsyncGenerator[bytes, None]:
         """Yield one archive of them. Raises TimedOut when nobody takes it."""
-        outflow = Outflow("saving images")
+        outflow, begun = Outflow("saving images"), asyncio.Event()
+        loop = asyncio.get_running_loop()
 
         def save() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
+                loop.call_soon_threadsafe(begun.set)
             error: BaseException | None = None
             try:
-                with contextlib.closing(self._images.save(words)) as parts:  # it keeps layers from going
+                # It keeps layers from going. Each is read for its digest before anything comes.
+                with contextlib.closing(self._images.save(words, outflow.working)) as parts:
                     for part in parts:
                         outflow.put(part)
             except (StreamOver, ExitdError) as failed:
@@ -172,8 +178,15 @@ class ImageDesk(Participant):
                 with contextlib.suppress(StreamOver):
                     outflow.end(error)
 
-        self._begin(self._saves, save)
+        self._begin(self._saves, save).add_done_callback(lambda _: begun.set())
         try:
+            try:
+                async with asyncio.timeout(TURN_SECONDS):
+                    await begun.wait()
+            except TimeoutError as error:
+                raise TimedOut(
+                    f"saving images: no turn came in {TURN_SECONDS:g} s; {SAVES} are saved at once"
+                ) from error
             async for part in outflow.parts():
                 yield part
         finally:
@@ -185,12 +198,9 @@ class ImageDesk(Participant):
         base_id: str,
         document: Callable[[bytes, str], bytes],
         name: str,
-        read: Callable[[], None],
     ) -> Image:
-        """As `Images.commit`; `parts` is called, and `read`, in a thread."""
-        return await self._in(
-            self._loads, lambda: self._images.commit(parts(), base_id, document, name=name, read=read)
-        )
+        """As `Images.commit`; `parts` is called in a thread, once there is one."""
+        return await self._in(self._commits, lambda: self._images.commit(parts(), base_id, document, name=name))
 
     def stop(self) -> None:
         """Break off loads and pulls under way. Whoever waits for them learns why; nothing of them is listed."""
@@ -198,7 +208,7 @@ class ImageDesk(Participant):
 
     async def close(self) -> None:
         self.stop()
-        for pool in (self._loads, self._pulls, self._removals, self._saves):
+        for pool in (self._loads, self._pulls, self._removals, self._saves, self._commits):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._under_way:
             _, late = await asyncio.wait(set(self._under_way), timeout=CLOSE_SECONDS)
@@ -208,13 +218,24 @@ class ImageDesk(Participant):
         self._images.close()
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        return await asyncio.shield(self._begin(pool, work))
+        begun = self._begin(pool, work)
+        try:
+            return await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(_log_unheard)
+            raise
 
     def _begin(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> "asyncio.Future[T]":
         future = asyncio.get_running_loop().run_in_executor(pool, work)
         self._under_way.add(future)  # type: ignore[arg-type]  # Future is invariant; nobody asks these for results
         future.add_done_callback(self._under_way.discard)
         return future
+
+
+def _log_unheard(work: "asyncio.Future[Any]") -> None:
+    error = None if work.cancelled() else work.exception()
+    if error is not None:
+        log.info("work on images failed, and its caller has gone", why=str(error))
 
 
 def _log_failure(work: "asyncio.Future[None]") -> None:

@@ -85,6 +85,7 @@ class ContainerdTasks:
         self._names_at_once = asyncio.Semaphore(NAMES_AT_ONCE)
         self._on_disk = EngineNames()
         self._looks = Aside(most_at_once=1)  # whoever asked for the watch has named the socket
+        self._readings = Aside(most_at_once=1)  # of files with names, which hold up no look at a task
         self._listed = asyncio.Event()
         self._missing = asyncio.Event()  # there was no room to look at a task: it is in the next list, which comes soon
         self._task: asyncio.Task[None] | None = None
@@ -192,7 +193,7 @@ class ContainerdTasks:
         """docker puts neither names nor images into its containerd: they are in its own files."""
         if task.namespace == DOCKER_NAMESPACE:
             with contextlib.suppress(TimedOut):
-                found = await self._looks.run("reading docker's names", lambda: self._on_disk.of_docker(task.id))
+                found = await self._readings.run("reading docker's names", lambda: self._on_disk.of_docker(task.id))
                 if found != NO_NAMES:
                     return found
         return await api.names(task.namespace, task.id)

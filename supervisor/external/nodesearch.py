@@ -20,7 +20,9 @@ from supervisor.system.aside import Aside
 
 SEARCH_SECONDS = 30.0  # between two searches
 FIRST_SECONDS = 15.0  # that a caller waits for the first
-MOST_USERS = 32  # whose runtime directories are looked at
+MOST_USERS = 24  # whose runtime directories are watched: places are left for what callers name
+MOST_LISTED = 10_000  # users
+MOST_SHOWN = 3  # of what is trouble
 SOCKETS = (
     "/run/containerd/containerd.sock",
     "/run/docker/containerd/containerd.sock",  # dockerd's own, where the system has none
@@ -38,21 +40,24 @@ Found = list[tuple[Kind, str]]
 
 
 class NodeSearch:
-    """`watch` has the desk watch a source that was found."""
+    """`watch` has the desk watch a source that was found; `drop_gone` end the watches of those that are gone, before
+    new ones need their places."""
 
     def __init__(
         self,
         target: Target,
         watch: Callable[[Kind, str, Target], Awaitable[None]],
+        drop_gone: Callable[[Target], Awaitable[None]],
         look: Callable[[], Found] | None = None,
-        again_seconds: float = SEARCH_SECONDS,
+        again_seconds: float | None = None,
     ) -> None:
         """`look` finds the sources, in a thread; as a rule those of this machine."""
         self.trouble = ""
         self._look = look or sources
-        self._again_seconds = again_seconds
+        self._again_seconds = SEARCH_SECONDS if again_seconds is None else again_seconds
         self._target = target
         self._watch = watch
+        self._drop_gone = drop_gone
         self._aside = Aside(most_at_once=1)
         self._searched = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -89,14 +94,24 @@ class NodeSearch:
         except (TimedOut, Busy) as error:
             self.trouble = str(error)
             return
-        for kind, where in found:
+        try:
+            await self._drop_gone(self._target)
+        except (ExitdError, OSError) as error:
+            trouble.append(f"watches of directories that are gone: {error}")
+        watched, left_out = within(found)
+        if left_out:
+            trouble.append(f"{left_out} directories of users beyond the first {MOST_USERS} are not watched")
+        for kind, where in watched:
             try:
                 await self._watch(kind, where, self._target)
             except BadRequest as error:  # it has gone meanwhile
                 log.info("a source that cannot be watched", where=where, why=str(error))
             except (ExitdError, OSError) as error:
                 trouble.append(f"{where}: {error}")
-        self.trouble = "; ".join(trouble) or ("" if found else "no container engine was found on this machine yet")
+        more = f"; and {len(trouble) - MOST_SHOWN} more" if len(trouble) > MOST_SHOWN else ""
+        self.trouble = "; ".join(trouble[:MOST_SHOWN]) + more or (
+            "" if found else "no container engine was found on this machine yet"
+        )
 
 
 def sources(base: str = "/") -> Found:
@@ -108,12 +123,20 @@ def sources(base: str = "/") -> Found:
     return [*((Kind.CONTAINERD, path) for path in sockets), *((Kind.RUNC_ROOT, path) for path in directories)]
 
 
+def within(found: Found) -> tuple[Found, int]:
+    """Return what is watched of it, and how many directories of users are left out."""
+    owners = [where.split("/")[3] if where.startswith(f"{USERS}/") else "" for _, where in found]
+    first = {"", *[user for user in dict.fromkeys(owners) if user][:MOST_USERS]}
+    watched = [each for each, user in zip(found, owners, strict=True) if user in first]
+    return watched, len(found) - len(watched)
+
+
 def _users_roots(under: Path) -> list[str]:
     try:
         users = sorted(name for name in os.listdir(under / USERS[1:]) if name.isdecimal())
     except OSError:
         return []
-    return [f"{USERS}/{user}/{name}" for user in users[:MOST_USERS] for name in USERS_ROOTS]
+    return [f"{USERS}/{user}/{name}" for user in users[:MOST_LISTED] for name in USERS_ROOTS]
 
 
 def _is(path: Path, kind: Callable[[int], bool]) -> bool:

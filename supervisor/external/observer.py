@@ -44,6 +44,7 @@ MOST_PROCESSES = 20_000
 NAMES_SECONDS = 2.0  # that a count waits for the names of a task, which its containerd is being asked
 BLIND_SECONDS = (0.25, 0.5, 1.0, 2.0)  # until the next look, if one has failed; the last one is repeated
 POLL_SECONDS = 2.0  # v1's counters, which cannot be watched without writing to the cgroup
+NAMED_LATER = (Kind.CONTAINERD, Kind.RUNC_ROOT)
 ENDED_UNSEEN = "ended-before-watch"
 
 # Of memory kills inside a cgroup: the report, with what else can be found out about them.
@@ -176,7 +177,7 @@ class Observer:
             sight.close()
             raise Busy(f"{MOST_PROCESSES} processes are watched already; end a watch: exitctl watch --stop")
         eye = self._opened(Eye(sight.process, sight, found.target))
-        self._await_names(eye, found.target, NO_NAMES)
+        self._await_names(eye, found.target, found.names)
         with contextlib.ExitStack() as stack:
             stack.callback(self._forget, eye)
             eye.cgroup = observe.cgroup_of(found.pid)
@@ -195,9 +196,9 @@ class Observer:
         return one
 
     def _await_names(self, eye: Eye, where: str, known: Names) -> None:
-        """An engine with an interface of its own says what its containers are called, soon after they are watched."""
+        """What a container is called is said soon after it is watched: by its engine's interface, or its files."""
         watch = self._watches.get(where)
-        if known == NO_NAMES and watch is not None and watch.target.kind is Kind.CONTAINERD:
+        if known == NO_NAMES and watch is not None and watch.target.kind in NAMED_LATER:
             eye.named = asyncio.Event()
 
     def lacks_names(self, container: str) -> bool:
@@ -205,13 +206,16 @@ class Observer:
         return any(eye.named is not None and not eye.named.is_set() for eye in self._of(container))
 
     async def name(self, container: str, called: Names) -> None:
-        """Note what a watched container is called, for its memory kills and its end. Raises StoreFailed."""
+        """Note what a watched container is called, for its memory kills and its end; nothing, if it has no names.
+        Raises StoreFailed."""
         for eye in self._of(container):
             if eye.one is not None and eye.named is not None and not eye.named.is_set():
                 eye.one = replace(eye.one, names=called)
                 eye.named.set()
                 if not eye.ending and not eye.dropped:  # else its row goes with the end, which has the names
                     watching, counted = tuple(codec.begun((), (eye.one,))), self._counted(eye, eye.one)
+                    if called == NO_NAMES and not counted:
+                        continue
                     await self._store.commit(Transaction(watching=watching, memory_kills=counted, ahead=True))
 
     def _of(self, container: str) -> list[Eye]:

@@ -4,7 +4,8 @@ Both runtimes put the complete file in place with rename(2) before the container
 directories, and the file in one that has none yet. Everything is looked at again now and then, and when the kernel lost
 changes.
 
-The owner of such a directory can put anything there: it is listed and read in separate threads.
+The owner of such a directory can put anything there: it is listed and read in separate threads. What an engine calls a
+container is read in others, once the container is watched: its bundle may be on a file system that hangs.
 """
 
 import asyncio
@@ -12,17 +13,20 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from shim.frozen import frozen
 from shim.patterns import LatePattern
 from supervisor.external.enginenames import EngineNames
-from supervisor.model import foreign, whose
+from supervisor.model import enginefiles, foreign, whose
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchProcess, NotPermitted, TimedOut
+from supervisor.model.values import NO_NAMES, Names
 from supervisor.model.watched import FoundProcess, Target
 from supervisor.system import regular, room
 from supervisor.system.aside import Aside
+from supervisor.system.background import Background
 from supervisor.system.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_MOVED_TO, FileChange, Inotify, InotifyWatches, Item
 from supervisor.system.pathwatch import PathWatch
 
@@ -33,6 +37,8 @@ MOST_WATCHES = 1000  # of directories without a state file
 ID = LatePattern(r"[A-Za-z0-9_+.-]{1,1024}")  # ids that runc and crun accept
 SLICE = 50  # containers handled in one turn of the loop
 READ_SECONDS = 10.0  # that reading them may take together
+NAMES_AT_ONCE = 4
+MISSED_NAMES_SECONDS = 2.0  # that the report of a missed end waits for names
 ROOM_SECONDS = 1.0  # until the next look at a container for which there was no room
 
 log = structlog.get_logger(__name__)
@@ -47,6 +53,7 @@ class StateFile:
     mark: Mark | None = None  # None: there is no file, or it cannot be read
     found: FoundProcess | None = None  # None: nothing new
     why: str = ""  # why it cannot be read
+    bundle: str = ""  # whose files may have its names
 
 
 class RuncRoot:
@@ -58,7 +65,10 @@ class RuncRoot:
         changes: Inotify,
         observe: Callable[[FoundProcess], Awaitable[object]],
         missed: Callable[[FoundProcess], Awaitable[object]],
+        lacks_names: Callable[[str], bool] = lambda container: False,
+        name: Callable[[str, Names], Awaitable[object]] | None = None,
     ) -> None:
+        """`lacks_names`, `name`: also the observer's; without them containers are called by their ids."""
         self.trouble = ""
         self._root = target.where
         self._changes = changes
@@ -66,6 +76,10 @@ class RuncRoot:
         self._missed = missed
         self._aside = Aside(most_at_once=1, limit_seconds=READ_SECONDS)
         self._names = EngineNames()
+        self._lacks_names, self._name = lacks_names, name
+        self._naming = Background()
+        self._names_aside = Aside(most_at_once=NAMES_AT_ONCE, limit_seconds=READ_SECONDS)
+        self._names_turn = asyncio.Semaphore(NAMES_AT_ONCE)  # so that the limit begins with the turn
         self._path = PathWatch(changes, target.where, self._everything, self._aside)
         self._top = InotifyWatches(changes)
         self._empty: dict[str, InotifyWatches] = {}  # directories without a state file, the longest watched first
@@ -90,6 +104,7 @@ class RuncRoot:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        await self._naming.close()
         self._path.close()
         for watches in (self._top, *self._empty.values()):
             watches.close()
@@ -137,7 +152,7 @@ class RuncRoot:
 
     def _state(self, name: str, known: Mark | None) -> StateFile:
         """In a thread."""
-        return read_state(self._root, name, known, self._names)
+        return read_state(self._root, name, known)
 
     async def _directories(self) -> list[str]:
         """Watched first, listed second: nothing comes in between. While it hangs, the watches that there are stay."""
@@ -183,22 +198,43 @@ class RuncRoot:
         if found is None:
             return
         try:
-            await self._observed(found)
+            await self._observed(found, state.bundle)
         except BadRequest as error:
             log.warning("a state that names no process", container=found.container, why=str(error))
         except (ExitdError, OSError) as error:
             self._look_again(name, found, error)
         else:
             self._old.discard(found)
+            if self._lacks_names(found.container):
+                self._naming.spawn(self._name_later(found, state.bundle))
 
-    async def _observed(self, found: FoundProcess) -> None:
+    async def _name_later(self, found: FoundProcess, bundle: str) -> None:
+        """Without an answer it is called by its id: an end does not wait for names that do not come."""
+        async with self._names_turn:
+            names = await self._names_of(found, bundle)
+        try:
+            if self._name is not None:
+                await self._name(found.container, names)
+        except ExitdError as error:
+            log.warning("the names of a container are not stored yet", container=found.container, why=str(error))
+
+    async def _names_of(self, found: FoundProcess, bundle: str, seconds: float | None = None) -> Names:
+        try:
+            work = partial(self._names.of_bundle, bundle, found.name, found.writer)
+            return await self._names_aside.run(f"reading the names of {found.container}", work, seconds=seconds)
+        except (TimedOut, Busy) as error:
+            log.warning("the names of a container are not known", container=found.container, why=str(error))
+            return NO_NAMES
+
+    async def _observed(self, found: FoundProcess, bundle: str) -> None:
         """Have it watched, or its end reported as missed if it has appeared while this watched. Raises BadRequest; else
         ExitdError, OSError where neither was done."""
         try:
             await self._observe(found)
         except (NoSuchProcess, NotPermitted):
             if self._fresh and found not in self._old:
-                await self._missed(found)
+                names = await self._names_of(found, bundle, MISSED_NAMES_SECONDS) if bundle else NO_NAMES
+                await self._missed(replace(found, names=names))
 
     def _look_again(self, name: str, found: FoundProcess, error: ExitdError | OSError) -> None:
         """Its state counts as not read: it is taken in when everything is looked at again; soon, if there was no room
@@ -261,9 +297,9 @@ class RuncRoot:
         self._wake.set()
 
 
-def read_state(root: str, name: str, known: Mark | None, names: EngineNames) -> StateFile:
-    """Read one state file, and what its engine calls the container; runs in a thread. `known`: the mark of a state that
-    was read before. Never follows a link."""
+def read_state(root: str, name: str, known: Mark | None) -> StateFile:
+    """Read one state file; runs in a thread. `known`: the mark of a state that was read before. Never follows a
+    link."""
     for file_name in foreign.STATE_FILES:
         try:
             fd = regular.open_path(f"{root}/{name}/{file_name}", follow=False)
@@ -274,7 +310,7 @@ def read_state(root: str, name: str, known: Mark | None, names: EngineNames) -> 
             if mark == known:
                 return StateFile(mark)
             found = foreign.state_found(root, name, text, writer)
-            return StateFile(mark, replace(found, names=names.of_state(text, name, writer)))
+            return StateFile(mark, found, bundle=enginefiles.bundle_in(text))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, foreign.BadState) as error:

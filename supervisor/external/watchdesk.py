@@ -4,7 +4,7 @@ Kept over restarts."""
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -57,11 +57,23 @@ class WatchDesk:
     async def load(self) -> None:
         """Continue the watches of an earlier exitd. Returns when the processes known then are watched; the search for
         more begins in the background."""
-        for target in await self._store.load_all(Target, "watches"):
-            self._watches[target.where] = WatchEntry(target)
+        stored = {target.where: target for target in await self._store.load_all(Target, "watches")}
+        lost = [each for each in stored.values() if each.found_by and each.found_by not in stored]
+        for target in stored.values():
+            if target not in lost:
+                self._watches[target.where] = WatchEntry(target)
         await self._observer.load(self._watches.keys())
+        for target in lost:  # nobody can know why it is watched, or would end it
+            await self._drop_lost(target)
         if any(watch.target.kind is not Kind.PID for watch in self._watches.values()):
             self._beginning = asyncio.create_task(self._begin_again())
+
+    async def _drop_lost(self, target: Target) -> None:
+        log.warning("a watch without the one that has found it is ended", where=target.where, found_by=target.found_by)
+        try:
+            await self._observer.drop(target.where, (target,))
+        except ExitdError as error:  # the next exitd tries again
+            log.warning("its end is not stored", where=target.where, why=str(error))
 
     async def begun(self) -> None:
         """Return when what was loaded has been looked at, or that has failed."""
@@ -110,15 +122,22 @@ class WatchDesk:
         return self._observer.last_seq()
 
     async def end(self, where: str) -> WatchView:
-        """End a watch. What has ended by now is still reported. Raises NoSuchWatch."""
+        """End a watch, and before it those that it has found: a daemon that is killed between two goes on with it. What
+        has ended by now is still reported. Raises NoSuchWatch; StoreFailed, and the watch goes on."""
         async with self._turn:
             watch = self._watches.get(where)
             if watch is None:
                 raise NoSuchWatch(f"nothing is watched by the name {where}; exitctl watch --list shows what is")
             view = self._view(watch)
-            await self._end(watch)
-            for each in [each for each in self._watches.values() if each.target.found_by == where]:
-                await self._end(each)
+            await _close(watch)  # it finds no more
+            try:
+                for each in [each for each in self._watches.values() if each.target.found_by == where]:
+                    await self._end(each)
+                await self._end(watch)
+            except BaseException:
+                if watch.source is None:
+                    await self._begin_source(watch)
+                raise
             return view
 
     async def _end(self, watch: WatchEntry) -> None:
@@ -174,6 +193,21 @@ class WatchDesk:
             if where not in self._watches and by.where in self._watches:
                 await self._begin(Target(kind, where, self._clock.now_ns(), by.by, found_by=by.where))
 
+    async def _drop_gone(self, by: Target) -> None:
+        """End the watches of directories that `by` has found, that are gone, and that have no process. Raises as `end`,
+        TimedOut, Busy."""
+        found = [
+            each.where
+            for each in (watch.target for watch in self._watches.values())
+            if each.found_by == by.where and each.kind is Kind.RUNC_ROOT and not self._observer.count(each.where)
+        ]
+        gone = await self._looks.run("looking for directories that are gone", lambda: _missing_of(found))
+        async with self._turn:
+            for where in gone:
+                watch = self._watches.get(where)
+                if watch is not None and watch.target.found_by == by.where and not self._observer.count(where):
+                    await self._end(watch)
+
     async def _begin(self, target: Target) -> WatchEntry:
         self._room(MOST_TARGETS, pids=False)
         await self._observer.note(target)
@@ -188,7 +222,7 @@ class WatchDesk:
 
     def _source_of(self, target: Target) -> WatchSource:
         if target.kind is Kind.NODE:
-            return NodeSearch(target, self._watch_found)
+            return NodeSearch(target, self._watch_found, self._drop_gone)
         return self._sources[target.kind](target)
 
     async def _begin_again(self) -> None:
@@ -217,6 +251,11 @@ async def _close(watch: WatchEntry) -> None:
     source, watch.source = watch.source, None
     if source is not None:
         await source.close()
+
+
+def _missing_of(paths: Sequence[str]) -> list[str]:
+    """In a thread."""
+    return [path for path in paths if not os.path.lexists(path)]
 
 
 def _check_path(kind: Kind, where: str) -> None:

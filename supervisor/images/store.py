@@ -129,16 +129,15 @@ class Images:
         document: Callable[[bytes, str], bytes],
         *,
         name: str = "",
-        read: Callable[[], None] = lambda: None,
     ) -> Image:
         """Make an image of another one and a layer on top, the tar in `parts`. `document`: from the configuration below
-        and the layer's digest, the new one. `read` is called once all of `parts` is read. Return it. Raises as `load`,
-        and what `parts` and `document` raise."""
+        and the layer's digest, the new one. All of `parts` is read before anything else is done. Return the image.
+        Raises as `load`, and what `parts` and `document` raise."""
         names = (str(reference.parse_name(name)),) if name else ()
         what = f"the layer of {name or 'the container'}"
         with self._staging() as staging, self._disk.errors():
             self._keep(parts, f"{staging}/layer.tar", self._budget(what))
-            read()
+            self._check_halt(what)
             below = self.get(base_id)
             with (
                 self._pinned(layer.diff_id for layer in below.layers),
@@ -150,6 +149,7 @@ class Images:
                 text = document(self._disk.read_blob(below.id), layer.diff_id)
                 config = documents.parse_config(text, what)
                 image = Image(_stage_blob(staging, text), "", names, (*below.layers, layer), config.created)
+                self._check_halt(what)
                 self._commit(staging, (image,))
         return self.get(image.id)
 
@@ -186,9 +186,15 @@ class Images:
             self._list(rest)
         return gone
 
-    def save(self, words: Sequence[str]) -> Generator[bytes, None, None]:
+    def save(self, words: Sequence[str], check: Callable[[], None] = lambda: None) -> Generator[bytes, None, None]:
         """Yield one archive of these images, see `saved.py`. An image that is named by its id is saved with all of its
-        names, else with that name alone. Their layers stay meanwhile. Raises as `get`."""
+        names, else with that name alone. Their layers stay meanwhile. `check` is called again and again, also before
+        the first part, and may raise. Raises as `get`."""
+
+        def go_on() -> None:
+            self._check_halt("saving images")
+            check()
+
         chosen: dict[str, tuple[Image, set[str]]] = {}
         for word in words:
             image, stored = self.get(word), self._stored(word)
@@ -204,11 +210,11 @@ class Images:
                 for id, (image, names) in chosen.items()
             )
             with self._disk.errors():
-                yield from saved.archive(images, self._check_halt)
+                yield from saved.archive(images, go_on)
 
-    def _check_halt(self) -> None:
+    def _check_halt(self, what: str) -> None:
         if self._halt.is_set:
-            raise ShuttingDown("the daemon is shutting down; save the image again")
+            raise ShuttingDown(f"{what} was broken off, the daemon is shutting down; try again")
 
     def prune(self, ids: Collection[str], *, all: bool) -> PrunedImages:
         """Remove those of these images that no container uses, and that have no name, unless `all`."""

@@ -129,7 +129,11 @@ class Aside:
                 await turn.acquire()
                 with undone_on_failure(turn.release):
                     await self._places.acquire()
-                begun = self._begin(work, turn)
+                try:
+                    begun = self._begin(work, turn)
+                except Busy:
+                    late()
+                    raise
                 return await asyncio.shield(begun)
         except asyncio.CancelledError:
             _when_over(begun, late)

@@ -29,6 +29,7 @@ class _Conduit:
         self._ended = False  # by the side that writes
         self._closed = False  # by the loop's side
         self._error: BaseException | None = None
+        self._sign_of_life = 0.0  # of the thread's side, by the loop's clock
 
     def _notify(self) -> None:
         """For the thread: the loop's side looks again."""
@@ -52,6 +53,19 @@ class _Conduit:
             self._parts.clear()
             self._changed.notify_all()
 
+    def break_off(self, error: Exception) -> None:
+        """For the loop: both sides get this in the place of the next part, unless it has ended."""
+        with self._changed:
+            if self._ended or self._closed:
+                return
+            self._ended, self._error = True, error
+        self.close()
+        self._awake.set()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise self._error or StreamOver
+
 
 class Outflow(_Conduit):
     """From a thread to the loop."""
@@ -63,25 +77,29 @@ class Outflow(_Conduit):
         """For the thread. Waits while the reader is behind. Raises StreamOver; TimedOut when it takes nothing."""
         with self._changed:
             room = self._changed.wait_for(lambda: self._closed or len(self._parts) < MOST_PARTS, self._stall_seconds)
-            if self._closed:
-                raise StreamOver
+            self._refuse_closed()
             if not room:
                 raise TimedOut(f"{self._what}: nothing was taken for {self._stall_seconds:g} s, it is given up")
             self._parts.append(part)
         self._notify()
 
+    def working(self) -> None:
+        """For the thread: it has no part yet, and is at work on one, so that the reader waits on. Raises StreamOver."""
+        self._refuse_closed()
+        self._sign_of_life = self._loop.time()
+
     def end(self, error: BaseException | None = None) -> None:
-        """For the thread, or the loop: there are no more parts, or this is why."""
+        """For the thread, or the loop: there are no more parts, or this is why. The first end counts."""
         with self._changed:
-            self._ended, self._error = True, error
+            if not self._ended:
+                self._ended, self._error = True, error
         self._notify()
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the parts. Raises what `end` got; TimedOut when none comes: a file system hangs, or no turn came."""
+        """Yield the parts. Raises what `end` got; TimedOut when neither one nor a sign of life comes: a file system
+        hangs, or no turn came."""
         while True:
-            deadline = self._loop.time() + self._stall_seconds
-            while not self._parts and not self._ended:
-                await self._until(deadline, f"nothing came for {self._stall_seconds:g} s; does a file system hang?")
+            await self._come()
             with self._changed:
                 part = self._parts.popleft() if self._parts else None
                 self._changed.notify_all()
@@ -90,6 +108,19 @@ class Outflow(_Conduit):
                     raise self._error
                 return
             yield part
+
+    async def _come(self) -> None:
+        """Return when there is a part, or the end."""
+        since = self._loop.time()
+        while not self._parts and not self._ended:
+            try:
+                await self._until(
+                    since + self._stall_seconds, f"nothing came for {self._stall_seconds:g} s; does a file system hang?"
+                )
+            except TimedOut:
+                if self._sign_of_life <= since:
+                    raise
+                since = self._sign_of_life
 
 
 class Inflow(_Conduit):
@@ -128,8 +159,7 @@ class Inflow(_Conduit):
             with self._changed:
                 limit = self._stall_seconds + 1  # the loop's own limit comes first
                 self._changed.wait_for(lambda: self._closed or bool(self._parts), limit)
-                if self._closed:
-                    raise StreamOver
+                self._refuse_closed()
                 if not self._parts:
                     raise TimedOut(f"{self._what}: nothing came for {self._stall_seconds:g} s, it is given up")
                 part = self._parts.popleft()

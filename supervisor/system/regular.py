@@ -54,12 +54,13 @@ def open_found(found_fd: int, path: str, *, fuse: bool = True) -> int:
     return os.open(f"/proc/self/fd/{found_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
 
 
-def open_path(path: str, *, follow: bool = True) -> int:
+def open_path(path: str, *, follow: bool = True, fuse: bool = True) -> int:
     """Return a descriptor for reading the file; the caller closes it. It is checked before it is opened: opening alone
-    may block, or rewind a tape. `follow`: the last part may be a link. Raises NotRegular, OSError."""
+    may block, or rewind a tape. `follow`: the last part may be a link. `fuse`: as `check`. Raises NotRegular,
+    OSError."""
     found_fd = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     try:
-        return open_found(found_fd, path)
+        return open_found(found_fd, path, fuse=fuse)
     finally:
         os.close(found_fd)
 

@@ -386,6 +386,12 @@ def volumes_of(container: Container, root: str) -> str:
     return f"{directory_of(root, pod_of(container) or container.id)}/volumes"
 
 
+def source_of(container: Container, root: str, index: int) -> str:
+    """Return what is mounted at the mount of this number; empty for one that has no source on the machine."""
+    mount = _with_source(container, root, index, container.spec.mounts[index])
+    return "" if mount.tmpfs else mount.source
+
+
 def _with_source(container: Container, root: str, index: int, mount: Mount) -> Mount:
     if mount.files:
         return replace(mount, source=contents.source_of(directory_of(root, container.id), index, mount))

@@ -85,11 +85,12 @@ class NativeContainers:
         place = self._place
         what = f"making the bundle of {container.spec.name or container.id}"
         limits = place.limits()
-        fills = any(mount.volume for mount in container.spec.mounts)
-        work = place.making.run(
+        volumes = sorted({mount.volume for mount in container.spec.mounts if mount.volume})
+        work = (place.filling if volumes else place.making).run(
             what,
             lambda: bundle.prepare(container, place.root, place.state, limits, place.fill),
-            seconds=FILL_SECONDS if fills else None,
+            "/".join(volumes),  # those of the same ones wait for each other's fill without a place
+            seconds=FILL_SECONDS if volumes else None,
         )
         self._preparing[container.id] = asyncio.get_running_loop().create_task(work)
 

@@ -42,6 +42,7 @@ class Place:
     state: str
     limits: Callable[[], Limits] = Limits
     making: Aside = field(default_factory=Aside)  # for what is read and mounted before a run
+    filling: Aside = field(default_factory=Aside)  # the same where there are volumes, whose first fill takes long
     looking: Aside = field(default_factory=Aside)  # for what is read in running containers
     programs: Aside = field(default_factory=_programs)  # for looks at runtimes, and at what an init executes
     clearing: Aside = field(default_factory=_clearing)  # for what is removed after a run

@@ -19,7 +19,7 @@ from supervisor.config.settings import Limits
 from supervisor.model.errors import NoSuchPath, ShimFailed, Unsupported, WrongState
 from supervisor.model.values import Container, Mount, Process
 from supervisor.monitor import epoll
-from supervisor.runtime.oci import bundle, rootfs, volumes
+from supervisor.runtime.oci import bundle, rootfs
 from supervisor.runtime.oci.inroot import open_in_root
 from supervisor.system import regular
 
@@ -136,8 +136,8 @@ def of_stopped(container: Container, root: str, merged: str) -> Iterator[View]:
         spec = container.spec
         view = View(root_fd, -1, spec.read_only or rootfs.is_shared(spec), {}, _is_on_fuse(root_fd))
         # Those above come first: what is mounted in another mount is found there.
-        for mount in sorted(spec.mounts, key=lambda m: m.destination.count("/")):
-            _add(view, mount, root, container, held)
+        for index, mount in sorted(enumerate(spec.mounts), key=lambda each: each[1].destination.count("/")):
+            _add(view, mount, bundle.source_of(container, root, index), held)
         yield view
 
 
@@ -163,12 +163,10 @@ def mounted_root(container: Container, root: str, limits: Limits) -> str:
         raise ShimFailed(f"the files of {spec.name}: {error.strerror or error}") from error
 
 
-def _add(view: View, mount: Mount, root: str, container: Container, held: ExitStack) -> None:
+def _add(view: View, mount: Mount, source: str, held: ExitStack) -> None:
     """A place that is not there yet, since the container has not run, or a source that is gone, hides nothing."""
-    if mount.tmpfs:
+    if not source:
         return
-    source = mount.source or (volumes.path_of(root, mount.volume) if mount.volume else "")
-    source = source or f"{bundle.volumes_of(container, root)}/{mount.empty_dir}"
     try:
         source_fd = os.open(source, os.O_PATH | os.O_CLOEXEC)
         held.callback(os.close, source_fd)

@@ -103,7 +103,7 @@ def listing(root: str) -> tuple[Volume, ...]:
     found = []
     for name in _names(root):
         if not name.startswith("."):
-            with suppress(FileNotFoundError):  # removed meanwhile
+            with suppress(FileNotFoundError, NotADirectoryError):  # removed meanwhile, or an odd file
                 found.append(Volume(name, path_of(root, name), _made_ns(root, name), _has(root, name, ANONYMOUS)))
     return tuple(found)
 
@@ -229,6 +229,7 @@ def _sync(directory: str) -> None:
 
 def _names(root: str) -> list[str]:
     try:
-        return sorted(os.listdir(top_of(root)))
+        with os.scandir(top_of(root)) as found:
+            return sorted(each.name for each in found if each.is_dir(follow_symlinks=False))
     except FileNotFoundError:
         return []

@@ -109,6 +109,16 @@ def test_a_shim_that_does_not_count_makes_what_was_on_its_way_lost_and_the_rest_
     assert sent.begin(None) is None
 
 
+def test_where_another_client_has_typed_meanwhile_nothing_is_said_to_have_come_for_certain() -> None:
+    sent = SentInput()
+    sent.begin(10)
+    assert sent.begin(15) == b""  # nothing was on its way
+    sent.send(b"abc")
+    assert sent.begin(19) is None  # four have come, and three were sent here
+    sent.send(b"def")
+    assert sent.begin(20) == b"ef"
+
+
 # -- output
 
 

@@ -5,18 +5,22 @@ import os
 import pathlib
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
+from supervisor.engine import imagedesk
 from supervisor.engine.imagedesk import LOADS, PULLS, ImageDesk, pause_root
-from supervisor.images import merge
+from supervisor.images import merge, saved
+from supervisor.images.changes import layer_tar
 from supervisor.images.facts import Resolved
 from supervisor.images.store import Images
 from supervisor.model.errors import CannotStart, ImageInUse, NoSuchImage, ShuttingDown, TimedOut
 from supervisor.model.values import Spec
 from supervisor.system.aside import Aside
+from supervisor.system.conduit import Outflow
 from tests.supervisor.images.building import write_layout
 from tests.supervisor.images.stores import PLAIN, TALL
 
@@ -153,6 +157,33 @@ def test_pulls_that_hang_hold_up_no_load_no_container_and_no_end_of_the_daemon(
     for thread in [each for each in threading.enumerate() if each.name.startswith("image-")]:
         thread.join(LIMIT_SECONDS)  # told to end, and not waited for
         assert not thread.is_alive()
+
+
+def test_an_archive_that_is_measured_for_long_is_waited_for(
+    tmp_path: pathlib.Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each layer is read for its digest before the first byte comes."""
+    monkeypatch.setattr(imagedesk, "Outflow", partial(Outflow, stall_seconds=0.2))
+    packed, over = layer_tar, threading.Event()
+
+    def slow(fd: int, below: tuple[str, ...]) -> Generator[bytes, None, None]:
+        while not over.wait(0.01):
+            yield b""
+        yield from packed(fd, below)
+
+    monkeypatch.setattr(saved, "layer_tar", slow)
+
+    async def test(desk: ImageDesk) -> None:
+        await desk.load_image(layout, "")
+        parts = desk.save_images(("box:tall",))
+        first = asyncio.ensure_future(anext(parts))
+        await asyncio.wait((first,), timeout=0.6)
+        over.set()
+        assert await first
+        async for _ in parts:
+            pass
+
+    run(tmp_path / "r", test)
 
 
 def test_more_loads_than_threads_all_come_to_their_end(tmp_path: pathlib.Path, layout: str) -> None:

@@ -73,6 +73,14 @@ def test_a_user_leads_only_to_files_of_that_user_or_roots_and_anybody_to_none(tm
     assert podman.names(names, OTHER + 1) == NO_NAMES
 
 
+def test_of_what_a_user_can_write_little_is_parsed(tmp_path: Path) -> None:
+    podman, names = Podman(tmp_path), EngineNames()
+    with podman.storage.open("a") as file:
+        file.write(" " * enginenames.MOST_USERS_BYTES)
+    assert podman.names(names, OTHER) == NO_NAMES
+    assert podman.names(names).container == "web"
+
+
 def large(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(enginenames.MOST_STORAGE_BYTES + 1)

@@ -10,6 +10,9 @@ from supervisor.model.watched import NODE, Kind, Target
 from tests.supervisor.fakes import in_loop, until
 
 
+async def none_gone(by: Target) -> None: ...
+
+
 def bind(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with socket.socket(socket.AF_UNIX) as line:
@@ -42,7 +45,12 @@ def test_a_containerd_stands_for_the_state_directories_of_its_runtimes(tmp_path:
 def test_the_number_of_users_is_bounded(tmp_path: Path) -> None:
     for user in range(nodesearch.MOST_USERS + 5):
         (tmp_path / f"run/user/{1000 + user}/crun").mkdir(parents=True)
-    assert len(nodesearch.sources(str(tmp_path))) == nodesearch.MOST_USERS
+    (tmp_path / "run/user/1000/runc").mkdir()
+    (tmp_path / "run/runc").mkdir()
+    found = nodesearch.sources(str(tmp_path))
+    watched, left_out = nodesearch.within(found)
+    assert (len(watched), left_out) == (nodesearch.MOST_USERS + 2, 5)
+    assert watched == found[: len(watched)]
 
 
 @in_loop
@@ -55,7 +63,9 @@ async def test_what_cannot_be_watched_is_trouble_what_has_gone_is_none_and_the_r
             raise errors[where]
         watched.append(where)
 
-    search = NodeSearch(Target(Kind.NODE, NODE), watch, lambda: [(Kind.RUNC_ROOT, each) for each in (*errors, "/x")])
+    search = NodeSearch(
+        Target(Kind.NODE, NODE), watch, none_gone, lambda: [(Kind.RUNC_ROOT, each) for each in (*errors, "/x")]
+    )
     await search.begin()
     await search.searched()
     assert watched == ["/x"]
@@ -74,7 +84,7 @@ async def test_it_is_searched_again_and_again() -> None:
     async def watch(kind: Kind, where: str, by: Target) -> None:
         raise AssertionError(where)
 
-    search = NodeSearch(Target(Kind.NODE, NODE), watch, look, again_seconds=0.0)
+    search = NodeSearch(Target(Kind.NODE, NODE), watch, none_gone, look, again_seconds=0.0)
     await search.begin()
     await until(lambda: len(looks) > 2)
     assert "no container engine" in search.trouble

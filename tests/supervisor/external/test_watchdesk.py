@@ -5,20 +5,20 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from pathlib import Path
 
 import pytest
 
 from shim import native
 from supervisor.engine.node import Storing
-from supervisor.external import observe
+from supervisor.external import nodesearch, observe
 from supervisor.external.observer import Observer
 from supervisor.external.watchdesk import WatchDesk
 from supervisor.external.watchlist import WatchList
-from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, TimedOut, WrongState
+from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, StoreFailed, TimedOut, WrongState
 from supervisor.model.values import By, Process
-from supervisor.model.watched import Kind, Target
+from supervisor.model.watched import NODE, Kind, Target
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.store import codec
@@ -27,7 +27,7 @@ from supervisor.store.events import EventLog
 from supervisor.system.aside import Aside
 from supervisor.system.inotify import Inotify
 from tests.supervisor.children import child
-from tests.supervisor.fakes import FakeClock
+from tests.supervisor.fakes import FakeClock, until
 from tests.supervisor.stored import all_exits, opened
 
 BY = By(uid=0)
@@ -100,6 +100,62 @@ def test_watches_of_directories_are_kept_and_begun_again(tmp_path: Path) -> None
                     await watches.end(str(tmp_path))
             async with desk(store, clock) as (watches, _):
                 assert watches.watches() == []
+
+    asyncio.run(main())
+
+
+def test_what_a_search_has_found_ends_before_it_and_what_has_lost_its_search_ends_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodesearch, "sources", lambda: [(Kind.RUNC_ROOT, str(tmp_path))])
+
+    def found(watches: WatchDesk) -> list[tuple[str, str]]:
+        return [(view.target.where, view.target.found_by) for view in watches.watches()]
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store:
+            async with desk(store, FakeClock()) as (watches, observer):
+                await watches.watch(Kind.NODE, NODE, BY)
+                assert found(watches) == [(NODE, ""), (str(tmp_path), NODE)]
+                drop, dropped = observer.drop, list[str]()
+
+                async def dies(where: str, targets: Iterable[Target]) -> None:
+                    if dropped:
+                        raise StoreFailed("killed, or a full disk")
+                    dropped.append(where)
+                    await drop(where, targets)
+
+                with monkeypatch.context() as patched:
+                    patched.setattr(observer, "drop", dies)
+                    with pytest.raises(StoreFailed):
+                        await watches.end(NODE)
+                assert dropped == [str(tmp_path)]
+            async with desk(store, FakeClock()) as (watches, observer):
+                await until(lambda: watches.watches())
+                assert NODE in [view.target.where for view in watches.watches()], "the watch goes on"
+                await observer.note(Target(Kind.RUNC_ROOT, "/lost", 1, BY, found_by="elsewhere"))
+            async with desk(store, FakeClock()) as (watches, _):
+                assert "/lost" not in [view.target.where for view in watches.watches()]
+            assert "/lost" not in [each.where for each in await store.load_all(Target, "watches")]
+
+    asyncio.run(main())
+
+
+def test_a_directory_that_was_found_and_is_gone_is_watched_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory := tmp_path / "runc").mkdir()
+    monkeypatch.setattr(nodesearch, "sources", lambda: [(Kind.RUNC_ROOT, str(directory))] if directory.exists() else [])
+    monkeypatch.setattr(nodesearch, "SEARCH_SECONDS", 0.02)
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, _):
+            await watches.watch(Kind.NODE, NODE, BY)
+            assert len(watches.watches()) == 2
+            directory.rmdir()
+            await until(lambda: len(watches.watches()) == 1, "its end")
+            directory.mkdir()
+            await until(lambda: len(watches.watches()) == 2, "its return")
 
     asyncio.run(main())
 

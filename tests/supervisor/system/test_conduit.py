@@ -75,6 +75,55 @@ def test_a_thread_that_gives_nothing_is_not_waited_for_and_learns_that_nobody_re
     asyncio.run(main())
 
 
+def test_a_thread_that_is_at_work_on_its_first_part_is_waited_for() -> None:
+    async def main() -> None:
+        out, waited = Outflow("the archive", 0.2), threading.Event()
+
+        def work() -> None:
+            while not waited.wait(0.01):
+                out.working()
+            out.put(b"at last")
+            out.end()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        parts = aiter(out.parts())
+        first = asyncio.ensure_future(anext(parts))
+        await asyncio.wait((first,), timeout=0.6)
+        assert not first.done()
+        waited.set()
+        assert await first == b"at last"
+        out.close()
+        with pytest.raises(StreamOver):
+            out.working()
+        await asyncio.to_thread(thread.join)
+
+    asyncio.run(main())
+
+
+def test_what_is_broken_off_ends_on_both_sides_by_the_same_error() -> None:
+    async def main() -> None:
+        out, back = Outflow("the copy"), Inflow("the copy")
+        out.put(b"x")
+        for each in (out, back):
+            each.break_off(WrongState("is being removed"))
+        out.end()
+        with pytest.raises(WrongState, match="removed"):
+            await anext(aiter(out.parts()))
+        with pytest.raises(WrongState, match="removed"):
+            out.put(b"x")
+        assert not await back.put(b"x")
+        with pytest.raises(WrongState, match="removed"):
+            next(back.parts())
+        done = Outflow("the copy")
+        done.put(b"x")
+        done.end()
+        done.break_off(WrongState("too late"))
+        assert [part async for part in done.parts()] == [b"x"]
+
+    asyncio.run(main())
+
+
 def test_an_error_comes_after_what_was_sent_before_it() -> None:
     async def main() -> None:
         out = Outflow("the copy")

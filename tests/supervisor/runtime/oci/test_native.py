@@ -1,5 +1,7 @@
 """What exitd keeps of a container that it refuses, and when one of containerd's is called clean."""
 
+import asyncio
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +10,15 @@ import pytest
 
 from supervisor.model.errors import RuntimeFailed, TimedOut
 from supervisor.model.taskfacts import Task
-from supervisor.model.values import BUILTIN, Container, Phase, Security
+from supervisor.model.values import BUILTIN, Container, Mount, Phase, Security
 from supervisor.monitor import rundir
 from supervisor.monitor.ownership import Owner
 from supervisor.runtime.oci import bundle, cgroups, rest
 from supervisor.runtime.oci.native import BUSY_CGROUP_SECONDS, NativeContainers
 from supervisor.runtime.oci.runplan import Place
 from supervisor.runtime.oci.watching import Watching
-from tests.supervisor.fakes import in_loop
+from supervisor.system.aside import MOST_AT_ONCE
+from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.happenings import container
 from tests.supervisor.runtime.oci.kept import watching
 
@@ -45,6 +48,36 @@ async def test_the_cgroup_of_a_container_that_is_refused_is_neither_read_nor_kep
         with pytest.raises(RuntimeFailed, match="built without seccomp"):
             await made(tmp_path, watches).create_container(replace(born, spec=spec))
         assert watches.cgroups == {}
+
+
+@in_loop
+async def test_first_fills_that_take_long_hold_up_no_container_without_a_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = threading.Event()
+
+    def prepared(wanted: Container, *_: object) -> bundle.Bundle:
+        if wanted.spec.mounts:
+            filled.wait()
+        return bundle.Bundle(wanted.id, SHARED, None)
+
+    def asked(number: int, *volumes: str) -> Container:
+        born = container(Phase.CREATING)
+        mounts = tuple(Mount("", f"/{name}", volume=name) for name in volumes)
+        return replace(born, id=f"c{number}", spec=replace(born.spec, mounts=mounts))
+
+    with watching() as (watches, _):
+        monkeypatch.setattr(bundle, "prepare", prepared)
+        containers = made(tmp_path, watches)
+        waiting = [asked(number, "one") for number in range(MOST_AT_ONCE + 1)]
+        for each in waiting:
+            containers.begin_preparing(each)
+        assert (await containers.prepared(asked(100))).path == "c100"
+        other = asyncio.create_task(containers.prepared(asked(101, "other")))
+        await until(lambda: containers._place.filling._places._value == MOST_AT_ONCE - 2, "one place for each volume")
+        filled.set()
+        assert (await other).path == "c101"
+        assert [(await containers.prepared(each)).path for each in waiting] == [each.id for each in waiting]
 
 
 def ended_task(tmp_path: Path, seconds_ago: float) -> Container:

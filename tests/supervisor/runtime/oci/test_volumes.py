@@ -31,6 +31,15 @@ def test_a_volume_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
     assert volumes.listing(root)[1].anonymous
 
 
+def test_what_is_no_directory_is_no_volume_and_hides_none(tmp_path: Path) -> None:
+    volumes.make(str(tmp_path), "data")
+    (tmp_path / "v/note").write_text("left here")
+    (tmp_path / "v/link").symlink_to("data")
+    (tmp_path / "v/.gone-note").touch()
+    assert [each.name for each in volumes.listing(str(tmp_path))] == ["data"]
+    assert volumes.hidden(str(tmp_path)) == []
+
+
 def test_one_whose_making_was_cut_off_is_completed(tmp_path: Path) -> None:
     (tmp_path / "v/data").mkdir(parents=True)
     volumes.make(str(tmp_path), "data")
