@@ -80,7 +80,7 @@ async def _call(
     text = calls.request(network, plugin, endpoint, previous)
     environment = tuple(calls.environment(verb, endpoint, plugin_dirs).items())
     with namespace.worked_on(endpoint.lock) as lock_fds, _input(text) as stdin_fd:
-        given = CommandInput(stdin_fd, environment, lock_fds, alone=True, whole=True, most_bytes=MOST_ANSWER_BYTES)
+        given = CommandInput(stdin_fd, environment, lock_fds, alone=True, most_bytes=MOST_ANSWER_BYTES)
         result = await runtime.run([path], timeout_seconds=SECONDS, grace_ms=GRACE_MS, given=given)
     log.debug("plugin", network=network.name, plugin=plugin.type, verb=verb, code=result.returncode)
     if result.returncode:

@@ -44,7 +44,7 @@ SHIM_NAME = "exitd-shim"  # comm, of proc(5)
 RESOURCES = "resources.json"
 CRUN = "crun"
 BUSY_CGROUP_SECONDS = 60  # after its end, a container does not count as clean while its cgroup is busy for so long
-START_GRACE_MS = 1000  # for a start whose exitd is killed: init dies with one that is killed in its last step
+START_GRACE_MS = 1000  # for a start whose exitd ends: init dies with one that is killed in its last step
 FILL_SECONDS = 100.0  # for the bundle of a container with volumes, which may get all of a directory of the image
 LOST_SECONDS = 5.0  # how long an init whose state directory was lost may take to end
 

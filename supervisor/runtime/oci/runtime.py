@@ -172,14 +172,12 @@ def _message(line: str) -> tuple[str, bool]:
 @frozen
 class CommandInput:
     """What a command gets beside its words. `stdin_fd` below 0: an empty input. `environment` is added to exitd's own.
-    `kept_fds` stay open in it. `alone`: what it leaves in its process group is killed when it has ended. `whole`: where
-    the caller is cancelled, since exitd ends, it has its grace period all the same."""
+    `kept_fds` stay open in it. `alone`: what it leaves in its process group is killed when it has ended."""
 
     stdin_fd: int = -1
     environment: tuple[tuple[str, str], ...] = ()
     kept_fds: tuple[int, ...] = ()
     alone: bool = False
-    whole: bool = False
     most_bytes: int = MOST_OUTPUT_BYTES
 
 
@@ -194,14 +192,14 @@ async def run(
     grace_ms: int = 0,
     given: CommandInput = NO_INPUT,
 ) -> CommandResult:
-    """Run a command to its end. If exitd dies meanwhile, the command is killed, `grace_ms` later.
+    """Run a command to its end. If exitd ends meanwhile, the command is killed, `grace_ms` later.
 
     Raises TimedOut after `timeout_seconds`, OSError when it cannot be executed, Busy when there is no room for its
     pipes or its process; in the last two cases it did not begin.
 
     The end is that of the command itself: a container's init inherits the outputs and may hold them open forever. After
-    the limit, or if the caller is cancelled, the command and its process group get SIGKILL; a `whole` one is left, when
-    the caller is cancelled, to its launcher, which gives it `grace_ms` from exitd's end on.
+    the limit, or if the caller is cancelled, the command and its process group get SIGKILL. One with a grace
+    period is left to its launcher when the caller is cancelled: exitd is being stopped then, as if it was killed.
     """
     await room.wait_for(room.FOR_COMMAND, f"a command of {argv[0]}")
     try:
@@ -216,7 +214,7 @@ async def run(
     except TimeoutError:
         raise TimedOut(f"{' '.join(argv)} did not end in {timeout_seconds:g} s", command=argv[0]) from None
     except asyncio.CancelledError:
-        if given.whole and grace_ms:
+        if grace_ms:
             command.leave()
         raise
     finally:

@@ -114,14 +114,14 @@ async def test_a_cancelled_caller_leaves_nothing_behind(tmp_path: pathlib.Path) 
 
 
 @in_a_loop
-async def test_a_command_that_is_to_stay_whole_goes_on_when_its_caller_is_cancelled(tmp_path: pathlib.Path) -> None:
+async def test_a_command_with_a_grace_period_goes_on_when_its_caller_is_cancelled(tmp_path: pathlib.Path) -> None:
     before = len(open_now())
     fifo, gate = tmp_path / "fifo", tmp_path / "gate"
     os.mkfifo(fifo)
     os.mkfifo(gate)
     witness, key = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), os.open(gate, os.O_RDWR)
     script = f"exec 3>{fifo}; echo begun >&3; read line <{gate}; echo whole >&3"
-    given = CommandInput(alone=True, whole=True)
+    given = CommandInput(alone=True)
     task = asyncio.create_task(run(["sh", "-c", script], timeout_seconds=60, grace_ms=60_000, given=given))
 
     async def word() -> bytes:
