@@ -70,6 +70,7 @@ class FileDesk(Participant):
         self._users: Counter[str] = Counter()  # works under way, by container
         self._unused: dict[str, list[asyncio.Event]] = {}
         self._turns: dict[str, asyncio.Lock] = {}  # of mounting a root that no run has
+        self._freezes: dict[str, asyncio.Lock] = {}  # of commits
 
     # -- a participant of the containers' life
 
@@ -91,6 +92,7 @@ class FileDesk(Participant):
             self._unused.setdefault(container_id, []).append(unused)
             await unused.wait()
         self._turns.pop(container_id, None)
+        self._freezes.pop(container_id, None)
 
     # -- what callers ask
 
@@ -225,6 +227,12 @@ class FileDesk(Participant):
     async def _frozen(self, container: Container, by: By) -> AsyncIterator[None]:
         """Freeze a container that runs, for the length of the block. A mark says so on the disk, for the next exitd.
         One that is being ended goes on: frozen, it would not hear its stop signal."""
+        turn = self._freezes.setdefault(container.id, asyncio.Lock())  # the thaw after one commit is none of another
+        async with turn, self._frozen_alone(container, by):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _frozen_alone(self, container: Container, by: By) -> AsyncIterator[None]:
         now = self._containers.known(container.id)
         if now.phase is not Phase.RUNNING or is_being_ended(now) or self._node.is_ending(now):
             yield

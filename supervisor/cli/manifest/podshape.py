@@ -47,7 +47,9 @@ capability = read(capability_name)
 NO_GRPC = "exitd has no client of gRPC for probes; write a tcpSocket, or an exec of grpc_health_probe"
 NO_TCP_HOOK = "Kubernetes has no such hooks either; write an exec"
 NO_CLUSTER = "this is one machine, with nothing to choose from"
-NO_DNS = "exitd writes /etc/hosts and /etc/resolv.conf by the machine and the network alone; mount other files over them"
+NO_DNS = (
+    "exitd writes /etc/hosts and /etc/resolv.conf by the machine and the network alone; mount other files over them"
+)
 NO_PROFILE = "exitd has no AppArmor and no SELinux profile of its own; drop it to run without"
 GROUP_POLICIES = ("Merge", "Strict")
 SECCOMP_TYPES = ("RuntimeDefault", "Unconfined", "Localhost")
