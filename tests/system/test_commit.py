@@ -176,6 +176,9 @@ def test_a_stop_beside_a_commit_is_heard_and_a_container_is_removed_after_the_co
     script = f"{fills}; trap 'exit 0' TERM; echo x >/done; while :; do read x </dev/null; done"
     cli.ok("run", "-d", "--name", "big", "-u", "root", "--entrypoint", "sh", "box:app", "-c", script)
     until(lambda: cli("exec", "big", "cat", "/done").code == 0, "it has written")
+    for each in [cli.begin("commit", "-q", "big", "big:0") for _ in range(2)]:  # one after another
+        out, err = each.communicate(timeout=60)
+        assert each.returncode == 0, err
     committing = cli.begin("commit", "-q", "big", "big:0")
     until(lambda: committing.poll() is not None or cli.field("big", ".State.Status") == "paused", "the commit")
     cli.ok("stop", "-s", "TERM", "-t", "300", "big")
