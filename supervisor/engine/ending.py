@@ -103,11 +103,13 @@ class Ending(Participant):
             await self._end(container, asked, grace_seconds, final=False)
 
     async def _end(self, container: Container, asked: Asked, grace_seconds: float, *, final: bool) -> None:
-        gently = asked.reason is not Reason.KILL and grace_seconds > 0
-        can_hear = gently and await self._hears(container, min(grace_seconds, GONE_SECONDS))
-        if can_hear and await self._heard(container, asked, final=final):
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        gently = asked.reason is not Reason.KILL and grace_seconds > 0 and await self._hears(container, grace_seconds)
+        left = grace_seconds - (loop.time() - asked_at)  # the signal may take its time, a thaw may not
+        if gently and await self._heard(container, asked, final=final):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace_seconds):
+                async with asyncio.timeout(left):
                     await self._containers.until(container.id, _is_over_or_gone(container.run), None, "its end")
                     return
         await self._kill(container, asked, final=final)
