@@ -163,7 +163,7 @@ def test_an_archive_that_is_measured_for_long_is_waited_for(
     tmp_path: pathlib.Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each layer is read for its digest before the first byte comes."""
-    monkeypatch.setattr(imagedesk, "Outflow", partial(Outflow, stall_seconds=0.2))
+    monkeypatch.setattr(imagedesk, "Outflow", partial(Outflow, stall_seconds=1.0))
     packed, over = layer_tar, threading.Event()
 
     def slow(fd: int, below: tuple[str, ...]) -> Generator[bytes, None, None]:
@@ -177,7 +177,7 @@ def test_an_archive_that_is_measured_for_long_is_waited_for(
         await desk.load_image(layout, "")
         parts = desk.save_images(("box:tall",))
         first = asyncio.ensure_future(anext(parts))
-        await asyncio.wait((first,), timeout=0.6)
+        await asyncio.wait((first,), timeout=1.3)
         over.set()
         assert await first
         async for _ in parts:
