@@ -4,7 +4,6 @@ A ThreadPoolExecutor starts a thread when work arrives and no thread is idle. If
 work stays queued: a caller that tries again has it done twice.
 """
 
-import ctypes
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,19 +12,6 @@ from supervisor.model.errors import CannotStart
 
 BEGIN_SECONDS = 30.0
 CURE = "raise TasksMax= of its unit, pids.max of its cgroup, or the limit of processes (ulimit -u)"
-
-
-M_ARENA_MAX = -8  # malloc.h
-HEAPS = 2
-
-
-def share_heaps() -> None:
-    """Have all threads take their memory from two heaps. The C library would give each of some thirty, which do little,
-    one of its own, up to eight for each core: 1 MB that is used and never needed. Call it before the first thread
-    begins. What MALLOC_ARENA_MAX says goes before. Source: mallopt(3)."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none, and one heap
-    if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
-        mallopt(M_ARENA_MAX, HEAPS)
 
 
 def usual() -> int:
