@@ -217,8 +217,7 @@ def complete_stdio() -> None:
 
 
 def prepare_process() -> None:
-    """Undo what must not be inherited: ignored and blocked signals, a foreign working directory, a low file limit. Set
-    what holds for all threads."""
+    """Undo what must not be inherited: ignored and blocked signals, a foreign working directory, a low file limit."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGHUP, lambda *_: None)  # a reload requested while the start is still reading everything
