@@ -14,7 +14,7 @@ from supervisor.images.extract import ExtractedCounts
 from supervisor.images.facts import Image
 from supervisor.images.instructions import CommitWords
 from supervisor.model.errors import BadRequest, TimedOut
-from supervisor.model.files import FileChange, PathStat
+from supervisor.model.files import LayerChange, PathStat
 from supervisor.model.values import By
 from supervisor.system.conduit import STALL_SECONDS
 from supervisor.system.listening import check_room
@@ -41,7 +41,7 @@ class FileCalls(Protocol):
     def export(self, id: str) -> AsyncIterator[bytes]:
         """Yield a tar of the root file system, as `copy_from` does."""
 
-    def changes(self, id: str) -> AsyncIterator[FileChange]:
+    def changes(self, id: str) -> AsyncIterator[LayerChange]:
         """Yield what differs from the image. An async generator function, as `copy_from`."""
 
 
@@ -113,13 +113,13 @@ class FileDoors:
 
     async def Changes(self, request: pb.ChangesRequest, by: By) -> AsyncGenerator[pb.ChangesReply, None]:
         check_room()
-        found = cast("AsyncGenerator[FileChange, None]", self._files.changes(requests.id_of(request.id)))
+        found = cast("AsyncGenerator[LayerChange, None]", self._files.changes(requests.id_of(request.id)))
         async with aclosing(found), aclosing(watched(_pages(found))) as pages:
             async for page in pages:
                 yield page
 
 
-async def _pages(found: AsyncIterator[FileChange]) -> AsyncGenerator[pb.ChangesReply, None]:
+async def _pages(found: AsyncIterator[LayerChange]) -> AsyncGenerator[pb.ChangesReply, None]:
     page, size = pb.ChangesReply(), 0
     async for each in found:
         page.changes.add(kind=each.kind, path=os.fsencode(each.path))

@@ -24,7 +24,7 @@ from supervisor.model.errors import BadRequest
 from supervisor.model.storage import Storage
 from supervisor.model.values import ExitPolicy, Mount, OnPauseExit, Pod, Spec
 from supervisor.model.watched import FOREIGN
-from supervisor.streams.logfiles import Place
+from supervisor.streams.logfiles import LogPlace
 from supervisor.streams.logs import LogPosition, WantedLog
 
 MIN_MEMORY_BYTES = 4 * 1024 * 1024  # below it the runtime itself does not fit into the container's cgroup
@@ -235,7 +235,7 @@ def _position_of(message: pb.LogPosition) -> LogPosition:
     if unknown := begun.keys() - {"stdout", "stderr"}:
         raise BadRequest(f"after: {min(unknown)!r} is no stream", field="after")
     offset = number_of(message.offset, "after.offset")
-    return LogPosition(Place(message.device, message.inode, offset, message.digest), begun)
+    return LogPosition(LogPlace(message.device, message.inode, offset, message.digest), begun)
 
 
 def timeout_of(request: pb.StopRequest | pb.RestartRequest | pb.StopPodRequest) -> int | None:

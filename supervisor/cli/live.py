@@ -29,7 +29,7 @@ BOLD, DIM, RED, YELLOW, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\
 
 
 @frozen
-class Shown:
+class ShownEnds:
     """What is shown, and from which event or time on. `most`: how many ends, 0 for all. `on_terminal`: with colours,
     and cut to its width."""
 
@@ -59,7 +59,9 @@ def live(
     if not no_watch:
         _watch(client)
     on_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    return follow(client, Shown(wanted, seq if since_ns is None else None, since_ns, count or 0, on_terminal), patience)
+    return follow(
+        client, ShownEnds(wanted, seq if since_ns is None else None, since_ns, count or 0, on_terminal), patience
+    )
 
 
 def _watch(client: Client) -> None:
@@ -73,7 +75,7 @@ def _watch(client: Client) -> None:
         complain(watch.trouble)
 
 
-def follow(client: Client, shown: Shown, patience: float) -> int:
+def follow(client: Client, shown: ShownEnds, patience: float) -> int:
     """Print each end as a line until the reader has seen enough."""
     if shown.wanted.kind == "table":
         text = line(HEADINGS, widths(_columns(), on_terminal=shown.on_terminal))
@@ -96,7 +98,7 @@ def follow(client: Client, shown: Shown, patience: float) -> int:
     return 0
 
 
-def _print(event: pb.Event, shown: Shown) -> None:
+def _print(event: pb.Event, shown: ShownEnds) -> None:
     if shown.wanted.kind != "table":
         print(output.line(shown.wanted, document(event)), flush=True)
         return

@@ -60,7 +60,7 @@ def watch(
         print(reply.watch.target, flush=True)
         return 0
     if node:
-        return live.follow(client, live.Shown(wanted, reply.seq), patience)
+        return live.follow(client, live.ShownEnds(wanted, reply.seq), patience)
     return _show(client, reply, wanted, patience)
 
 

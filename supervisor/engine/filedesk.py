@@ -29,16 +29,16 @@ from supervisor.images.changes import changes, layer_tar
 from supervisor.images.extract import ChunkSource, ExtractedCounts, Keeping, extract
 from supervisor.images.facts import Image
 from supervisor.images.instructions import CommitWords
-from supervisor.images.pack import Cross, Found, entry_of, pack
+from supervisor.images.pack import Cross, FoundEntry, entry_of, pack
 from supervisor.images.tar import TarEntry, TarReader
 from supervisor.model import lifecycle
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShimFailed, TimedOut, WrongState
-from supervisor.model.files import FileChange, PathStat
+from supervisor.model.files import LayerChange, PathStat
 from supervisor.model.health import is_being_ended
 from supervisor.model.values import LIVE, By, Container, Phase, RunKey
 from supervisor.monitor import epoll
 from supervisor.runtime.oci import bundle, namefiles, rootfs, view
-from supervisor.runtime.oci.view import View
+from supervisor.runtime.oci.view import FilesView
 from supervisor.system.aside import Aside
 from supervisor.system.background import insist
 from supervisor.system.conduit import Inflow, Outflow, StreamOver
@@ -60,7 +60,7 @@ RESTS = frozenset({Phase.EXITED, Phase.RESTARTING})
 
 T = TypeVar("T")
 Parts = Generator[bytes, None, None]  # to be closed: it holds descriptors
-Opened = Callable[[], AbstractContextManager[View]]
+Opened = Callable[[], AbstractContextManager[FilesView]]
 
 
 class FileDesk(Participant):
@@ -118,7 +118,7 @@ class FileDesk(Participant):
         return await self._looks.run(f"looking at {path}", work, late=use.end)
 
     async def copy_from(self, id: str, path: str, follow: bool, name: str) -> AsyncGenerator[bytes, None]:
-        def send(seen: View) -> Parts:
+        def send(seen: FilesView) -> Parts:
             fd = seen.open(path, follow=follow)
             try:
                 yield from pack(fd, name or last_part(path), cross=seen.cross, fuse=seen.on_fuse)
@@ -171,10 +171,10 @@ class FileDesk(Participant):
             work.cancel()
 
     async def export(self, id: str) -> AsyncGenerator[bytes, None]:
-        def send(seen: View) -> Parts:
+        def send(seen: FilesView) -> Parts:
             device = os.fstat(seen.root_fd).st_dev
 
-            def shape(found: Found) -> tuple[TarEntry, ...] | None:
+            def shape(found: FoundEntry) -> tuple[TarEntry, ...] | None:
                 is_mounted = stat.S_ISDIR(found.status.st_mode) and found.status.st_dev != device
                 return (entry_of(found.name, found.status),) if is_mounted else None
 
@@ -184,8 +184,8 @@ class FileDesk(Participant):
             async for part in parts:
                 yield part
 
-    async def changes(self, id: str) -> AsyncGenerator[FileChange, None]:
-        def send(seen: View) -> Parts:
+    async def changes(self, id: str) -> AsyncGenerator[LayerChange, None]:
+        def send(seen: FilesView) -> Parts:
             spec, upper = use.container.spec, self._upper(use.container)
             with _opened_directory(upper) as upper_fd:
                 for each in changes(upper_fd, spec.layers or (spec.rootfs,), MADE_PLACES):
@@ -198,7 +198,7 @@ class FileDesk(Participant):
                 *whole, held = (held + part).split(b"\0")
                 for line in whole:
                     kind, _, path = os.fsdecode(line).partition(" ")
-                    yield FileChange(kind, path)
+                    yield LayerChange(kind, path)
 
     async def commit(self, id: str, words: CommitWords, name: str, pause: bool, by: By) -> Image:
         """Make an image of the container's image and its layer, which is read while the container is frozen. Thawed
@@ -325,7 +325,7 @@ class FileDesk(Participant):
         return rootfs.upper_of(f"{bundle.directory_of(self._root, container.id)}/rootfs")
 
     async def _sent(
-        self, id: str, what: str, send: Callable[[View], Parts], *, root_only: bool = False
+        self, id: str, what: str, send: Callable[[FilesView], Parts], *, root_only: bool = False
     ) -> AsyncGenerator[bytes, None]:
         """Yield what `send` yields in a thread. `root_only`: without what is mounted in the container."""
         async with aclosing(self._stream(await self._use(id), what, send, root_only=root_only)) as parts:
@@ -333,7 +333,7 @@ class FileDesk(Participant):
                 yield part
 
     async def _stream(
-        self, use: "_Use", what: str, send: Callable[[View], Parts], *, root_only: bool
+        self, use: "_Use", what: str, send: Callable[[FilesView], Parts], *, root_only: bool
     ) -> AsyncGenerator[bytes, None]:
         opened = await self._opened(use, root_only=root_only)
         outflow = use.broken_off_by(Outflow(what))
@@ -582,7 +582,7 @@ def last_part(path: str) -> str:
 
 
 @contextlib.contextmanager
-def _directory(seen: View, path: str) -> Iterator[int]:
+def _directory(seen: FilesView, path: str) -> Iterator[int]:
     fd = seen.open(f"{path}/", follow=True)
     try:
         seen.refuse_read_only(fd, path)

@@ -10,11 +10,11 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 
 from shim.frozen import frozen
-from supervisor.images.pack import DIRECTORY, Found, pack
+from supervisor.images.pack import DIRECTORY, FoundEntry, pack
 from supervisor.images.tar import TarEntry, TarKind
 from supervisor.images.unpack import MOST_DEPTH, OPAQUE_MARK, OPAQUE_XATTR, WHITEOUT
 from supervisor.model.errors import WrongState
-from supervisor.model.files import FileChange
+from supervisor.model.files import LayerChange
 
 ELSEWHERE = ("trusted.overlay.redirect", "trusted.overlay.metacopy")  # a part of the file is in a layer below
 ADDED, CHANGED, DELETED = "added", "changed", "deleted"
@@ -31,7 +31,7 @@ class _Level:
     below: tuple[str, ...]
 
 
-def changes(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -> Iterator[FileChange]:
+def changes(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -> Iterator[LayerChange]:
     """Yield all changes, a directory before what is in it. `lower`: directories that nobody writes to, topmost first.
     `places`: absolute paths that were made to mount on, and are left out while they are empty. Raises WrongState,
     OSError."""
@@ -51,7 +51,7 @@ def changes(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -
 def layer_tar(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -> Generator[bytes, None, None]:
     """Yield the layer as the tar that images have: OCI image-spec, layer.md. Raises as `pack` and `changes` do."""
 
-    def shape(found: Found) -> tuple[TarEntry, ...] | None:
+    def shape(found: FoundEntry) -> tuple[TarEntry, ...] | None:
         status, path = found.status, found.name.removeprefix(".")
         if _is_whiteout(status):
             above, _, name = found.name.rpartition("/")
@@ -63,13 +63,13 @@ def layer_tar(upper_fd: int, lower: Sequence[str], places: Collection[str] = ())
             raise WrongState(f"{path}: no image can have a file of such a name, which hides others")
         return None
 
-    def marks(found: Found) -> tuple[TarEntry, ...]:
+    def marks(found: FoundEntry) -> tuple[TarEntry, ...]:
         return (TarEntry(f"{found.name}/{OPAQUE_MARK}", TarKind.FILE, mode=0o600),) if _is_opaque(found.fd) else ()
 
     return pack(upper_fd, ".", shape=shape, inside=marks)
 
 
-def _one(levels: list[_Level], level: _Level, name: str, places: Collection[str]) -> Iterator[FileChange]:
+def _one(levels: list[_Level], level: _Level, name: str, places: Collection[str]) -> Iterator[LayerChange]:
     path = f"{level.path}/{name}"
     try:
         status = os.stat(name, dir_fd=level.fd, follow_symlinks=False)
@@ -78,7 +78,7 @@ def _one(levels: list[_Level], level: _Level, name: str, places: Collection[str]
     there, below = _look_below(level.below, name)
     if _is_whiteout(status):
         if there:
-            yield FileChange(DELETED, path)
+            yield LayerChange(DELETED, path)
         return
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=level.fd)
     try:
@@ -87,14 +87,14 @@ def _one(levels: list[_Level], level: _Level, name: str, places: Collection[str]
             return
         if there and below and _holds_places_alone(fd, status, path, below, places):
             return
-        yield FileChange(CHANGED if there else ADDED, path)
+        yield LayerChange(CHANGED if there else ADDED, path)
         if not stat.S_ISDIR(status.st_mode):
             return
         if len(levels) >= MOST_DEPTH:
             raise WrongState(f"{path[:80]}...: more than {MOST_DEPTH} directories in each other")
         names = _names(fd)
         if _is_opaque(fd):
-            yield from (FileChange(DELETED, f"{path}/{each}") for each in _hidden(below, names))
+            yield from (LayerChange(DELETED, f"{path}/{each}") for each in _hidden(below, names))
             below = ()
         levels.append(_Level(os.open(".", DIRECTORY, dir_fd=fd), path, names, below))
     finally:

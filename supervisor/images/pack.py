@@ -26,7 +26,7 @@ Cross = Callable[[int], int]  # takes a descriptor, and returns one of what is m
 
 
 @frozen
-class Found:
+class FoundEntry:
     """What the packer has come to. `fd` is an O_PATH descriptor, valid during the call."""
 
     fd: int
@@ -34,7 +34,7 @@ class Found:
     status: os.stat_result
 
 
-Shape = Callable[[Found], Iterable[TarEntry] | None]  # None: an entry as usual; else these, and nothing of it
+Shape = Callable[[FoundEntry], Iterable[TarEntry] | None]  # None: an entry as usual; else these, and nothing of it
 
 
 def pack(
@@ -44,7 +44,7 @@ def pack(
     cross: Cross | None = None,
     fuse: bool = False,
     shape: Shape | None = None,
-    inside: Callable[[Found], Iterable[TarEntry]] | None = None,
+    inside: Callable[[FoundEntry], Iterable[TarEntry]] | None = None,
 ) -> Generator[bytes, None, None]:
     """Yield the tar of what `top_fd` (O_PATH is enough) names, under `name`; a directory's content is below it. With
     the name `.` the entries of a directory are `./NAME`.
@@ -125,7 +125,7 @@ class _Packer:
         self,
         cross: Cross | None,
         shape: Shape | None,
-        inside: Callable[[Found], Iterable[TarEntry]] | None,
+        inside: Callable[[FoundEntry], Iterable[TarEntry]] | None,
         *,
         fuse: bool,
     ) -> None:
@@ -172,7 +172,7 @@ class _Packer:
         """Takes the descriptor."""
         try:
             status = os.fstat(fd)
-            shaped = self._shape(Found(fd, name, status)) if self._shape is not None else None
+            shaped = self._shape(FoundEntry(fd, name, status)) if self._shape is not None else None
             if shaped is not None:
                 for entry in shaped:
                     yield _header(entry)
@@ -180,7 +180,7 @@ class _Packer:
             match stat.S_IFMT(status.st_mode):
                 case stat.S_IFDIR:
                     yield self._enter(fd, name, status, mounted)
-                    for entry in self._inside(Found(fd, name, status)) if self._inside is not None else ():
+                    for entry in self._inside(FoundEntry(fd, name, status)) if self._inside is not None else ():
                         yield _header(entry)
                 case stat.S_IFREG:
                     yield from self._file(fd, name, status)

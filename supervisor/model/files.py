@@ -15,7 +15,7 @@ class PathStat:
 
 
 @frozen
-class FileChange:
+class LayerChange:
     """`kind`: added, changed or deleted. `path` is absolute, as the container sees it."""
 
     kind: str

@@ -13,7 +13,7 @@ from contextlib import suppress
 from shim.frozen import frozen
 from supervisor.network import conflist, records
 from supervisor.network.conflist import NetworkConfig, NotConfig
-from supervisor.network.records import AttachmentRecord, BadRecord, NewerRecord
+from supervisor.network.records import AttachmentRecord, BadAttachment, NewerRecord
 from supervisor.system import regular, room
 
 ENDINGS = (".conf", ".conflist", ".json")
@@ -146,7 +146,7 @@ def _record(path: str, name: str) -> AttachmentRecord | OddFile:
     try:
         data = regular.read(path, most_bytes=records.MOST_BYTES + 1, follow=False)
         if len(data) > records.MOST_BYTES:
-            raise BadRecord("it is too large")
+            raise BadAttachment("it is too large")
         return records.decode(data, name)
     except regular.NotRegular as error:
         return OddFile(name, error.strerror or str(error))
@@ -154,7 +154,7 @@ def _record(path: str, name: str) -> AttachmentRecord | OddFile:
         if room.is_used_up(error):
             raise
         return OddFile(name, error.strerror or str(error), stays=True)
-    except BadRecord as error:
+    except BadAttachment as error:
         return OddFile(name, str(error), stays=isinstance(error, NewerRecord))
 
 

@@ -22,11 +22,11 @@ MOST_BYTES = 8 << 20
 _FILE = LatePattern(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,199})-([1-9][0-9]{0,18})", re.ASCII)
 
 
-class BadRecord(ValueError):
+class BadAttachment(ValueError):
     """A file that no exitd of this version wrote like this; says why."""
 
 
-class NewerRecord(BadRecord):
+class NewerRecord(BadAttachment):
     """One that a later version wrote, which will take it down."""
 
 
@@ -79,11 +79,11 @@ def encode(record: AttachmentRecord) -> bytes:
 
 
 def decode(data: bytes, file: str) -> AttachmentRecord:
-    """Return the record in the file of that name. Raises BadRecord."""
+    """Return the record in the file of that name. Raises BadAttachment."""
     try:
         found: dict[str, Any] = json.loads(data)
         if (version := found["version"]) != VERSION:
-            kind = NewerRecord if isinstance(version, int) and version > VERSION else BadRecord
+            kind = NewerRecord if isinstance(version, int) and version > VERSION else BadAttachment
             raise kind(f"it is of version {str(version)[:20]}, and this exitd reads {VERSION}")
         record = AttachmentRecord(
             _text(found["container"]),
@@ -96,23 +96,23 @@ def decode(data: bytes, file: str) -> AttachmentRecord:
     except NewerRecord:
         raise
     except (NotConfig, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise BadRecord(str(error)[:200] or repr(error)[:200]) from error
+        raise BadAttachment(str(error)[:200] or repr(error)[:200]) from error
     if record.id != file:
-        raise BadRecord("it is another attachment's")
+        raise BadAttachment("it is another attachment's")
     if record.result and not calls.is_answer(record.result):
-        raise BadRecord("its result is no answer of a plugin")
+        raise BadAttachment("its result is no answer of a plugin")
     return record
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise BadRecord("a text is missing")
+        raise BadAttachment("a text is missing")
     return value
 
 
 def _port(container_port: object, host_port: object, protocol: object, host_ip: object) -> PublishedPort:
     if not (isinstance(container_port, int) and isinstance(host_port, int) and protocol in PROTOCOLS):
-        raise BadRecord("a port is none")
+        raise BadAttachment("a port is none")
     if not (0 < container_port <= MOST_PORT and 0 <= host_port <= MOST_PORT):
-        raise BadRecord("a port is none")
+        raise BadAttachment("a port is none")
     return PublishedPort(container_port, host_port, str(protocol), _text(host_ip))

@@ -37,7 +37,7 @@ class Named(Enum):
 
 
 @frozen
-class Place:
+class LogPlace:
     """A place in a log between two of its entries. A file is known again by its inode, and by the digest of its
     beginning, since an inode may be another file's later. Inode 0: before the first file of a log without any."""
 
@@ -130,7 +130,7 @@ def _open(path: str, named: Named) -> LogFile | None:
 class Chain:
     """A log as far as it has been read. Follows its path through rotation, replacement, truncation, and recreation."""
 
-    def __init__(self, path: str, read: Read, after: Place | None = None) -> None:
+    def __init__(self, path: str, read: Read, after: LogPlace | None = None) -> None:
         """`after`: where to begin. `gap`: that place is gone, and the log is read from its present beginning."""
         self._path = path
         self._read = read
@@ -139,15 +139,15 @@ class Chain:
         self.files = len(self._files)
         self.gap = after is not None and not self._seek(after)
 
-    def place(self) -> Place:
+    def place(self) -> LogPlace:
         """Return the place behind the last entry that was returned."""
         if not self._files:
-            return Place()
+            return LogPlace()
         file = self._files[0]
         offset = os.lseek(file.fd, 0, os.SEEK_CUR) - self._parser.unfinished_bytes
-        return Place(*file.inode, offset, _digest(file.fd, offset))
+        return LogPlace(*file.inode, offset, _digest(file.fd, offset))
 
-    def _seek(self, after: Place) -> bool:
+    def _seek(self, after: LogPlace) -> bool:
         """Return False if the file of that place is not there any more."""
         if not after.inode:
             return True

@@ -14,7 +14,7 @@ from typing import TypeVar
 from shim.frozen import frozen
 from supervisor.model.errors import Busy, TimedOut
 from supervisor.model.values import LogDriver
-from supervisor.streams.logfiles import Chain, Place
+from supervisor.streams.logfiles import Chain, LogPlace
 from supervisor.streams.logline import READERS, Item, Stamps, Tail, Window
 from supervisor.system import inotify
 from supervisor.system.aside import Aside, Here
@@ -52,7 +52,7 @@ class LogPosition:
     and not ended was selected. `gap`: the place that was asked for is gone, and something may be missing before
     this one."""
 
-    place: Place
+    place: LogPlace
     begun: dict[str, bool]
     gap: bool = False
     files: int = 0  # of the log, when it was opened
@@ -84,7 +84,7 @@ class _Chooser:
         taken = self._window.take(items)
         return self._stamps.put(taken) if self._stamps is not None else taken
 
-    def position(self, place: Place, files: int, *, gap: bool = False) -> LogPosition:
+    def position(self, place: LogPlace, files: int, *, gap: bool = False) -> LogPosition:
         """Return the place with what is to be known there."""
         return LogPosition(place, self._window.begun, gap, files)
 
@@ -186,7 +186,7 @@ class _Hands:
         assert self._chain is not None
         return await self.do(self._chain.read)
 
-    async def place(self) -> Place:
+    async def place(self) -> LogPlace:
         assert self._chain is not None
         return await self.do(self._chain.place)
 

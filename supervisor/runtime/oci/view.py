@@ -38,7 +38,7 @@ class MountedAt:
 
 
 @mutable
-class View:
+class FilesView:
     """`pidfd` is of the init through whose root it looks; -1 where there is none."""
 
     root_fd: int
@@ -108,7 +108,7 @@ class View:
 
 
 @contextlib.contextmanager
-def of_running(init: Process) -> Iterator[View]:
+def of_running(init: Process) -> Iterator[FilesView]:
     """Raises WrongState when the process has ended; Unsupported where its root is this machine's own."""
     with ExitStack() as held:
         pidfd = epoll.open_process(init.pid, init.started_ticks)
@@ -124,17 +124,17 @@ def of_running(init: Process) -> Iterator[View]:
             raise WrongState("the container has ended; try again")
         if os.path.samestat(os.fstat(root_fd), os.stat("/")):  # of a runtime with a machine around its containers
             raise Unsupported("the process of the container has this machine's own root; its files are elsewhere")
-        yield View(root_fd, pidfd, False, {}, _is_on_fuse(root_fd))
+        yield FilesView(root_fd, pidfd, False, {}, _is_on_fuse(root_fd))
 
 
 @contextlib.contextmanager
-def of_stopped(container: Container, root: str, merged: str) -> Iterator[View]:
+def of_stopped(container: Container, root: str, merged: str) -> Iterator[FilesView]:
     """`merged`: from `mounted_root`. Raises OSError."""
     with ExitStack() as held:
         root_fd = os.open(merged, ROOT)
         held.callback(os.close, root_fd)
         spec = container.spec
-        view = View(root_fd, -1, spec.read_only or rootfs.is_shared(spec), {}, _is_on_fuse(root_fd))
+        view = FilesView(root_fd, -1, spec.read_only or rootfs.is_shared(spec), {}, _is_on_fuse(root_fd))
         # Those above come first: what is mounted in another mount is found there.
         for index, mount in sorted(enumerate(spec.mounts), key=lambda each: each[1].destination.count("/")):
             _add(view, mount, bundle.source_of(container, root, index), held)
@@ -142,11 +142,11 @@ def of_stopped(container: Container, root: str, merged: str) -> Iterator[View]:
 
 
 @contextlib.contextmanager
-def of_root(merged: str) -> Iterator[View]:
+def of_root(merged: str) -> Iterator[FilesView]:
     """The root file system alone. Raises OSError."""
     root_fd = os.open(merged, ROOT)
     try:
-        yield View(root_fd, -1, True, {}, _is_on_fuse(root_fd))
+        yield FilesView(root_fd, -1, True, {}, _is_on_fuse(root_fd))
     finally:
         os.close(root_fd)
 
@@ -163,7 +163,7 @@ def mounted_root(container: Container, root: str, limits: Limits) -> str:
         raise ShimFailed(f"the files of {spec.name}: {error.strerror or error}") from error
 
 
-def _add(view: View, mount: Mount, source: str, held: ExitStack) -> None:
+def _add(view: FilesView, mount: Mount, source: str, held: ExitStack) -> None:
     """A place that is not there yet, since the container has not run, or a source that is gone, hides nothing."""
     if not source:
         return

@@ -6,7 +6,7 @@ from dataclasses import replace
 from supervisor.images.extract import ExtractedCounts
 from supervisor.images.facts import Image, Layer, PrunedImages, RemovedImage
 from supervisor.images.instructions import CommitWords
-from supervisor.model.files import FileChange, PathStat
+from supervisor.model.files import LayerChange, PathStat
 from supervisor.model.networks import NetworkView
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
@@ -143,9 +143,9 @@ class FakeFiles:
         self._note("commit", id, words, name, pause, by)
         return IMAGE
 
-    async def changes(self, id: str) -> AsyncIterator[FileChange]:
+    async def changes(self, id: str) -> AsyncIterator[LayerChange]:
         self._note("changes", id)
-        yield FileChange("added", "/file")
+        yield LayerChange("added", "/file")
 
 
 class FakeNetworks:

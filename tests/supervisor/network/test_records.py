@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from supervisor.model.networks import Attached, PublishedPort
 from supervisor.network import conflist, records
-from supervisor.network.records import AttachmentRecord, BadRecord
+from supervisor.network.records import AttachmentRecord, BadAttachment
 
 TEXT = json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge"}]})
 PORTS = (PublishedPort(80, 8080), PublishedPort(53, 53, "udp", "127.0.0.1"))
@@ -56,11 +56,11 @@ def test_a_record_says_what_its_network_has_given() -> None:
 )
 def test_what_no_exitd_wrote_is_refused(change: dict[str, object]) -> None:
     document = {**json.loads(records.encode(RECORD)), **change}
-    with pytest.raises(BadRecord):
+    with pytest.raises(BadAttachment):
         records.decode(json.dumps(document).encode(), RECORD.id)
 
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.text(), st.lists).map(lambda v: json.dumps(v).encode()))
 def test_no_bytes_are_another_error(data: bytes) -> None:
-    with pytest.raises(BadRecord):
+    with pytest.raises(BadAttachment):
         records.decode(data, RECORD.id)

@@ -10,7 +10,7 @@ from supervisor.runtime.oci import bundle, contents, view
 ID = "a1" * 32
 
 
-def text_at(seen: view.View, path: str) -> str:
+def text_at(seen: view.FilesView, path: str) -> str:
     fd = seen.open(path, follow=True)
     try:
         return pathlib.Path(f"/proc/self/fd/{fd}").read_text()
