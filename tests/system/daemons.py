@@ -22,7 +22,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.api.rpc import Stub
 from supervisor.model.errors import NoSuchContainer
-from tests.system.processes import commands, cwd_of, descriptors_of, processes_of, zombies_of
+from tests.system.processes import commands, cwd_of, descriptors_of, links_of, processes_of, zombies_of
 from tests.system.waits import LIMIT_SECONDS, until
 from tests.system.warm import Forked
 
@@ -152,12 +152,16 @@ def remove_all(client: Client) -> None:
 
 
 def warm_up(client: Client) -> None:
-    """One container's life: what the daemon opens once for all (keeper line, database reader) is open after it."""
+    """One container's life: what the daemon opens once for all (keeper line, database reader) is open after it, and
+    what it has opened for this one is closed: the last reference to its overlay, a detached mount whose path is /, is
+    let go of by another thread after the removal is answered."""
     container = client.create(spec("true")).id
     waiting = client.begin_wait(container)
     client.start(container)
     waiting.result(LIMIT_SECONDS)
     client.remove(container, force=False)
+    pid = client.info().pid
+    until(lambda: "/" not in links_of(pid), "the overlay is held")
 
 
 def spec(*args: str, **fields: object) -> pb.ContainerSpec:

@@ -32,6 +32,15 @@ def descriptors_of(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def links_of(pid: int) -> set[str]:
+    """What its descriptors name; those that are closed meanwhile are passed over."""
+    found = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return found
+
+
 def cwd_of(pid: int) -> str:
     """Empty when it has gone."""
     try:

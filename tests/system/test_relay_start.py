@@ -59,20 +59,7 @@ def test_containers_of_one_group_share_a_relay_and_others_do_not(relays: Relays)
 
 
 def test_directories_that_the_relay_makes_do_not_depend_on_containerds_umask(relays: Relays) -> None:
-    """On a host on which nobody has made them yet: a namespace with an empty /run."""
-    bundle = relays.bundle("c1")
-    script = 'mount -t tmpfs tmpfs /run && umask 0177 && exec "$@"'
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", *relays.words("c1", "start")],
-        cwd=bundle.directory,
-        env=relays.environment() | {"PATH": os.environ["PATH"]},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=LIMIT_SECONDS,
-        check=True,
-    )
-    assert done.stderr == b""
-    inside = pathlib.Path(f"/proc/{relays.living()[0]}/root")
+    inside = relays.start_on_a_new_host(relays.bundle("c1"))
     modes = {path: (inside / path).stat().st_mode & 0o7777 for path in ("run/containerd", "run/containerd/s")}
     assert modes == {"run/containerd": 0o711, "run/containerd/s": 0o700}
 

@@ -272,15 +272,6 @@ def short(commit: str) -> str:
     return commit[:7]
 
 
-def as_containerds_shims_do() -> None:
-    """Relays of earlier versions made these directories with containerd's umask, for themselves alone, and what is of
-    this machine stays so for the tests after this one."""
-    for path, mode in (("/run/containerd", 0o711), ("/run/containerd/s", 0o700)):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path)
-            os.chmod(path, mode)
-
-
 @pytest.fixture(scope="module", params=VERSIONS, ids=short)
 def earlier(request: pytest.FixtureRequest) -> Version:
     return version(request.param)
@@ -456,7 +447,6 @@ def test_an_earlier_exitd_refuses_the_database_of_this_one_and_leaves_it_alone(e
 
 def test_tasks_of_containerd_go_on_under_their_earlier_relays(earlier: Version, tmp_path: pathlib.Path) -> None:
     installed = Installation.make(tmp_path / "opt", earlier)
-    as_containerds_shims_do()
     with running(programs=installed.bin) as containerd, contextlib.ExitStack() as ends:
         (place := containerd.base / "e").mkdir()
         containerd.exitd = Daemon(place, program=installed.daemon).start()
