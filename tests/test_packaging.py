@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import time
 import tomllib
@@ -27,7 +28,26 @@ for word; do
 	[ "${before:-}" = -o ] && printf '#!/bin/sh\\n' >"$word" && chmod 755 "$word"
 	before=$word
 done"""
-QUICK = {"EXITD_CFLAGS": "-O0"}  # half the compiler's work, where another test builds what is given to people
+# A compiler in front of the real one, which compiles the same text with the same options once for all tests of this file.
+COMPILES_ONCE = """#!/bin/sh
+out= before= inputs= words=
+for word; do
+	if [ "$before" = -o ]; then out=$word
+	elif [ -f "$word" ]; then inputs="$inputs $word"
+	else case $word in
+		-I/*) [ ! -e "${word#-I}/Python.h" ] || words="$words $word" ;; # an environment's own has nothing
+		*) words="$words $word" ;;
+		esac
+	fi
+	before=$word
+done
+key=$({ echo "{real}$words" && cat $inputs $(find shim -name '*.h' | sort); } | sha256sum) && key={kept}/${key%% *}
+if ! [ -e "$key" ]; then
+	"{real}" "$@" || exit
+	cp "$out" "$key.$$" && mv "$key.$$" "$key"
+fi
+cp "$key" "$out"
+"""
 DEBIAN = "ID=debian\n"
 FEDORA = 'ID=fedora\nID_LIKE="rhel"\n'
 
@@ -194,10 +214,9 @@ def test_check_names_the_compiler_it_lacks_and_goes_on_except_in_ci(host: Host) 
 def test_a_program_that_runs_where_there_is_no_library_is_never_built_dynamic(
     host: Host, tmp_path: pathlib.Path
 ) -> None:
-    compiler = shutil.which("cc") or "cc"
-    host.has("no-static-cc", script=f'case " $* " in *" -static "*) exit 1 ;; esac\nexec {compiler} "$@"')
+    host.has("no-static-cc", script=f'case " $* " in *" -static "*) exit 1 ;; esac\n{COMPILES_TO_NOTHING}')
     command = [sys.executable, "setup.py", "--quiet", "build_scripts", "--build-dir", str(tmp_path / "out")]
-    env = {**os.environ, **QUICK, "EXITD_CC": str(host.bin / "no-static-cc")}
+    env = {**os.environ, "EXITD_CC": str(host.bin / "no-static-cc")}
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0 and "exitd-pause, which must be static" in done.stderr, done
     assert {path.name for path in (tmp_path / "out").iterdir()} == set(PROGRAMS) - {"exitd-pause"}
@@ -329,6 +348,19 @@ def assert_complete(python: pathlib.Path, package_root: pathlib.Path) -> None:
 
 
 @pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
+    """Whatever is built, it is of the same C: what the first has compiled the others find. Returns where that lies."""
+    place, kept = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("compiled")
+    for name in ("cc", "gcc", "musl-gcc", pathlib.Path(sysconfig.get_config_var("CC").split()[0]).name):
+        if real := shutil.which(name):
+            (place / name).write_text(COMPILES_ONCE.replace("{real}", real).replace("{kept}", str(kept)))
+            (place / name).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+        yield kept
+
+
+@pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     tree = copied(tmp_path_factory.mktemp("sdist") / "tree")
     run(sys.executable, "setup.py", "--quiet", "sdist", cwd=tree)
@@ -337,7 +369,9 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(sdist: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def wheel(
+    sdist: pathlib.Path, compiled_once: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> pathlib.Path:
     out = tmp_path_factory.mktemp("wheel")
     flags = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
     run(sys.executable, "-m", "pip", "wheel", *flags, "--wheel-dir", out, sdist, cwd=out)
@@ -381,16 +415,16 @@ def test_a_wheel_made_from_the_sdist_installs_completely(wheel: pathlib.Path, tm
 
 
 @pytest.mark.slow_build
-def test_a_source_tree_installs_completely(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EXITD_CFLAGS", QUICK["EXITD_CFLAGS"])
+@pytest.mark.usefixtures("compiled_once")
+def test_a_source_tree_installs_completely(tmp_path: pathlib.Path) -> None:
     python = environment(tmp_path / "env")
     pip_into(python, copied(tmp_path / "tree"))
     assert_complete(python, tmp_path / "env")
 
 
 @pytest.mark.slow_build
-def test_an_editable_tree_installs_completely(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EXITD_CFLAGS", QUICK["EXITD_CFLAGS"])
+@pytest.mark.usefixtures("compiled_once")
+def test_an_editable_tree_installs_completely(tmp_path: pathlib.Path) -> None:
     python = environment(tmp_path / "env")
     tree = copied(tmp_path / "tree")
     pip_into(python, "--editable", tree)
@@ -404,7 +438,7 @@ if others := list(other_pythons()):
     def test_the_wheel_runs_on_another_python(wheel: pathlib.Path, tmp_path: pathlib.Path, interpreter: str) -> None:
         run(interpreter, "-m", "venv", "--without-pip", tmp_path / "env", cwd=tmp_path)
         python = tmp_path / "env" / "bin" / "python"
-        flags = ("--quiet", "--no-compile", "--disable-pip-version-check")
+        flags = ("--quiet", "--no-compile", "--no-warn-conflicts", "--disable-pip-version-check")
         run(sys.executable, "-m", "pip", "--python", python, "install", *flags, wheel, cwd=tmp_path)
         assert_complete(python, tmp_path / "env")
         run(python, "-c", "import supervisor.system.inotify", cwd=tmp_path)
