@@ -41,6 +41,7 @@ LINKS = {
     # containerd looks for the program of io.containerd.exitd.v2 on its PATH.
     "usr/bin/containerd-shim-exitd-v2": f"/{HOME}/bin/containerd-shim-exitd-v2",
 }
+COMPRESSION = ("-Zxz", "-z3")
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 # These are on PyPI as sources only. They are plain Python, so one wheel is for every suite.
 AS_SOURCES = ("pyinotify>=0.9.6",)
@@ -271,7 +272,7 @@ def build(names: list[str], revisions: list[int], out: pathlib.Path) -> Iterator
                 _control_files(stage, suite, version)
                 _set_times(stage)
                 made = out / f"exitd_{version}_{architecture()}.deb"
-                tree.run(("dpkg-deb", "--root-owner-group", "-Zxz", "-z3", "--build", stage, made))
+                tree.run(("dpkg-deb", "--root-owner-group", *COMPRESSION, "--build", stage, made))
                 yield made
 
 

@@ -1,5 +1,5 @@
-"""The Debian package: what it is made of, what its scripts refuse, its manual pages. A node that works with it is in
-tests/vm/check_package.py."""
+"""The Debian package: what it needs, what its scripts refuse, its manual pages. What is in it: test_packaging.py. A
+node that works with it is in tests/vm/check_package.py."""
 
 import itertools
 import pathlib
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from supervisor.__main__ import main as exitd
 from supervisor.cli.__main__ import exitctl
-from tests.test_packaging import COMMANDS, PROGRAMS, ROOT
+from tests.test_packaging import ROOT
 
 WORDS = {"@VERSION@": "1.0-2~deb12", "@SITE@": "/opt/exitd/lib/python3.11"}
 
@@ -127,43 +127,3 @@ if shutil.which("man"):
             done = subprocess.run(words, capture_output=True, text=True, timeout=60, env={"LC_ALL": "C.UTF-8"})
             assert (done.returncode, done.stderr) == (0, ""), path.name
             assert "NAME" in done.stdout and "OPTIONS" in done.stdout
-
-
-PYTHON = pathlib.Path("/usr/bin/python3.11")  # bookworm's, to which its package's environment leads
-
-if shutil.which("dpkg-deb") and PYTHON.exists():
-
-    @pytest.mark.slow_build
-    def test_a_package_has_all_that_exitd_needs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("EXITD_CFLAGS", "-O0")  # half the compiler's work
-        (made,) = deb.build(["bookworm"], [1], tmp_path / "out")
-        root = tmp_path / "root"
-        for word, place in (("--extract", root), ("--control", tmp_path / "control")):
-            subprocess.run(["dpkg-deb", word, made, place], check=True, timeout=120)
-        home = root / "opt/exitd"
-        for name in (*COMMANDS, *PROGRAMS):
-            assert (home / "bin" / name).stat().st_mode & 0o111
-        assert {path.name for path in (home / "bin").iterdir()} == {*COMMANDS, *PROGRAMS, "python", "python3"}
-        assert (home / "bin/exitd").read_text().startswith("#!/opt/exitd/bin/python\n")
-        for link in deb.LINKS:
-            assert (root / link).readlink().is_relative_to("/opt/exitd/bin")
-        every = (
-            "import supervisor.daemon, supervisor.cli.__main__, supervisor.api.overgrpc, supervisor.system.inotify, sys"
-        )
-        done = subprocess.run(
-            [home / "bin/python", "-B", "-c", f"{every}; print(supervisor.__file__, sys.prefix)"],
-            cwd="/",  # where no other exitd can be imported from
-            env={"PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, done
-        assert done.stdout.split() == [f"{home}/lib/python3.11/site-packages/supervisor/__init__.py", str(home)]
-        units = root / deb.UNITS
-        assert {p.name for p in (ROOT / "systemd").glob("exitd*.s*")} <= {p.name for p in units.iterdir()}
-        assert (units / "exitd-.scope.d/exitd.conf").exists() and (units / "containerd.service.d/exitd.conf").exists()
-        assert not (units / "exitd.service.d").exists()  # bookworm's systemd does not know notify-reload
-        sums = (tmp_path / "control/md5sums").read_text().splitlines()
-        subprocess.run(["md5sum", "--quiet", "--check", tmp_path / "control/md5sums"], cwd=root, check=True, timeout=60)
-        assert len(sums) == sum(path.is_file() and not path.is_symlink() for path in root.rglob("*"))

@@ -28,7 +28,7 @@ for word; do
 	[ "${before:-}" = -o ] && printf '#!/bin/sh\\n' >"$word" && chmod 755 "$word"
 	before=$word
 done"""
-# A compiler in front of the real one, which compiles the same text with the same options once for all tests of this file.
+# A compiler in front of the real one, which compiles the same text with the same options once for all tests of a file.
 COMPILES_ONCE = """#!/bin/sh
 out= before= inputs= words=
 for word; do
@@ -369,9 +369,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(
-    sdist: pathlib.Path, compiled_once: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> pathlib.Path:
+def wheel(sdist: pathlib.Path, compiled_once: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     out = tmp_path_factory.mktemp("wheel")
     flags = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
     run(sys.executable, "-m", "pip", "wheel", *flags, "--wheel-dir", out, sdist, cwd=out)
@@ -442,6 +440,47 @@ if others := list(other_pythons()):
         run(sys.executable, "-m", "pip", "--python", python, "install", *flags, wheel, cwd=tmp_path)
         assert_complete(python, tmp_path / "env")
         run(python, "-c", "import supervisor.system.inotify", cwd=tmp_path)
+
+
+PYTHON = pathlib.Path("/usr/bin/python3.11")  # bookworm's, to which its package's environment leads
+
+if shutil.which("dpkg-deb") and PYTHON.exists():
+
+    @pytest.mark.slow_build
+    @pytest.mark.usefixtures("compiled_once")
+    def test_a_package_has_all_that_exitd_needs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(deb, "COMPRESSION", ("-Znone",))
+        (made,) = deb.build(["bookworm"], [1], tmp_path / "out")
+        root = tmp_path / "root"
+        for word, place in (("--extract", root), ("--control", tmp_path / "control")):
+            subprocess.run(["dpkg-deb", word, made, place], check=True, timeout=120)
+        home = root / "opt/exitd"
+        for name in (*COMMANDS, *PROGRAMS):
+            assert (home / "bin" / name).stat().st_mode & 0o111
+        assert {path.name for path in (home / "bin").iterdir()} == {*COMMANDS, *PROGRAMS, "python", "python3"}
+        assert (home / "bin/exitd").read_text().startswith("#!/opt/exitd/bin/python\n")
+        for link in deb.LINKS:
+            assert (root / link).readlink().is_relative_to("/opt/exitd/bin")
+        every = (
+            "import supervisor.daemon, supervisor.cli.__main__, supervisor.api.overgrpc, supervisor.system.inotify, sys"
+        )
+        done = subprocess.run(
+            [home / "bin/python", "-B", "-c", f"{every}; print(supervisor.__file__, sys.prefix)"],
+            cwd="/",  # where no other exitd can be imported from
+            env={"PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done
+        assert done.stdout.split() == [f"{home}/lib/python3.11/site-packages/supervisor/__init__.py", str(home)]
+        units = root / deb.UNITS
+        assert {p.name for p in (ROOT / "systemd").glob("exitd*.s*")} <= {p.name for p in units.iterdir()}
+        assert (units / "exitd-.scope.d/exitd.conf").exists() and (units / "containerd.service.d/exitd.conf").exists()
+        assert not (units / "exitd.service.d").exists()  # bookworm's systemd does not know notify-reload
+        sums = (tmp_path / "control/md5sums").read_text().splitlines()
+        subprocess.run(["md5sum", "--quiet", "--check", tmp_path / "control/md5sums"], cwd=root, check=True, timeout=60)
+        assert len(sums) == sum(path.is_file() and not path.is_symlink() for path in root.rglob("*"))
 
 
 def test_the_build_writes_stubs_that_every_allowed_protobuf_loads() -> None:
