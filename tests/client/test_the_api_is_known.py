@@ -100,6 +100,7 @@ def test_parts_within_parts_become_messages_and_no_secret_is_shown() -> None:
         "secrets": spec.Secrets(env={"KEY": "s3cret"}, words={"$(KEY)": "s3cret"}),
         "mounts": [Mount(destination="/d", files=[spec.MountFile(path="f", content=b"s3cret")], secret=True)],
         "ports": [spec.Port(container_port=80)],
+        "addresses": [spec.AddressWish(ips=["10.0.0.2"])],
     }
     made = calls.create("x", ["true"], given, replaces=False).request.spec
     readiness = made.probes.readiness
@@ -107,6 +108,7 @@ def test_parts_within_parts_become_messages_and_no_secret_is_shown() -> None:
     assert not made.probes.HasField("startup") and not readiness.HasField("tcp")
     assert (list(made.secrets.env), dict(made.secrets.words)) == (["KEY=s3cret"], {"$(KEY)": "s3cret"})
     assert (made.mounts[0].files[0].content, made.ports[0].container_port) == (b"s3cret", 80)
+    assert list(made.addresses[0].ips) == ["10.0.0.2"]
     assert "s3cret" not in repr(given)
 
 
