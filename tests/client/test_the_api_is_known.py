@@ -14,6 +14,7 @@ import pytest
 
 from exitd_client import AsyncClient, Client, Mount, NeverEnded, calls, errors, messages, spec, values, wire
 from exitd_client.following import Following
+from exitd_client.logfollowing import FollowedLog
 from supervisor.model import errors as daemons
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -233,6 +234,37 @@ def test_a_reader_of_events_goes_on_behind_the_last_number_and_back_for_what_cam
     assert following.read(reply(lost={"from": 12, "to": 20})) is None
     assert following.missed
     assert (following.call().request.from_seq, following.missed) == (12, False)
+
+
+def log_reply(**item: Any) -> Any:
+    return messages.message("LogsReply")(**item)
+
+
+def test_a_reader_of_a_log_goes_on_behind_the_last_byte() -> None:
+    log = FollowedLog(calls.logs("web", follow=True, tail=3, since=None, until=None, run=0))
+    assert (log.call().request.positions, log.call().request.HasField("after"), log.may_go_on) == (True, False, True)
+    assert log.read(log_reply(position={"offset": 5})) is None
+    for data, stream in ((b"abc", "stdout"), (b"x", "stderr")):
+        part = log.read(log_reply(data=data, stream=stream))
+        assert part is not None and (part.data, part.stream) == (data, stream)
+    assert log.call().request.after.offset == 5
+    assert log.read(log_reply(position={"offset": 5})) is None
+    assert log.read(log_reply(data=b"ab", stream="stdout")) is None
+    assert log.read(log_reply(position={"offset": 6})) is None  # within what was shown
+    part = log.read(log_reply(data=b"cd", stream="stdout"))
+    assert part is not None and part.data == b"d"
+    assert log.read(log_reply(data=b"x", stream="stderr")) is None
+    assert log.read(log_reply(position={"offset": 9})) is None
+    assert log.call().request.after.offset == 9
+    gap = log.read(log_reply(position={"offset": 0}, gap=True))
+    assert gap is not None and (gap.data, gap.gap) == (b"", True)
+
+
+def test_a_log_without_positions_goes_on_only_where_nothing_was_shown() -> None:
+    log = FollowedLog(calls.logs("web", follow=True, tail=0, since=None, until=None, run=0))
+    log.call()
+    log.read(log_reply(data=b"a", stream="stdout"))
+    assert not log.may_go_on
 
 
 def test_the_socket_is_found_as_exitctl_finds_it() -> None:
