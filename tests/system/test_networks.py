@@ -189,6 +189,19 @@ def test_a_pod_has_one_network_and_its_members_are_in_it(cli: Cli, net: Net) -> 
     }
 
 
+def test_a_sandbox_of_cri_publishes_its_ports(cli: Cli, net: Net, tmp_path: pathlib.Path) -> None:
+    config = {
+        "metadata": {"name": "shop", "namespace": "x"},
+        "port_mappings": [{"host_port": 8080, "container_port": 80}],
+    }
+    (tmp_path / "shop.json").write_text(json.dumps(config))
+    pod = cli.ok("runp", str(tmp_path / "shop.json"))
+    cli.background("member", "--pod", pod, "python3", "-c", SERVE)
+    until(lambda: ":80" in cli.ok("exec", "member", "sh", "-c", "ss -ltn"), "nothing listens in the pod")
+    assert cli.ok("port", pod) == "80/tcp -> 0.0.0.0:8080" and answer(net, "10.99.0.1", 8080) == b"hello"
+    cli.ok("rmp", "-f", pod)
+
+
 def test_a_network_is_taken_down_only_after_the_last_of_its_pod(cli: Cli, net: Net) -> None:
     """Its pause container has ended, and its member, which may live on, is still in its network."""
     sandbox = ("--annotation", "io.kubernetes.docker.type=podsandbox")
