@@ -27,6 +27,7 @@ exit 1
 @pytest.fixture(scope="module")
 def net() -> Iterator[Net]:
     with networks.net() as made:
+        made.write_second()
         yield made
 
 
@@ -55,13 +56,17 @@ def logged(daemon: Daemon, event: str) -> list[dict[str, object]]:
 def test_what_lives_on_keeps_its_network_and_is_checked_and_what_differs_is_logged(
     cli: Cli, daemon: Daemon, net: Net
 ) -> None:
-    cli.background("one", "sleep", "1000")
+    cli.background("one", "--network", "pods,second", "sleep", "1000")
     cli.background("two", "sleep", "1000")
-    before, id = net.left(daemon), cli.field("two", ".Id")
+    before, id, whole = net.left(daemon), cli.field("two", ".Id"), cli.field("one", ".Id")
     daemon.kill()
     net.run("nsenter", f"--net={daemon.state}/netns/{id}-1", "ip", "route", "delete", "default")
     daemon.start()
-    until(lambda: logged(daemon, "network checked"), "the one that is whole is not checked")
+    checked = [{"container": whole, "network": name} for name in ("pods", "second")]
+    until(
+        lambda: [{key: line[key] for key in checked[0]} for line in logged(daemon, "network checked")] == checked,
+        "the one that is whole is not checked in each of its networks",
+    )
     warning = "a plugin finds the network not as it was made"
     until(lambda: [line["container"] for line in logged(daemon, warning)] == [id], "the other is not reported")
     assert net.left(daemon) == before
