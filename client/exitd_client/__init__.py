@@ -3,6 +3,7 @@
 from exitd_client.aio import AsyncClient as AsyncClient
 from exitd_client.client import Client as Client
 from exitd_client.errors import *  # noqa: F403
+from exitd_client.spec import AddressWish as AddressWish
 from exitd_client.spec import Device as Device
 from exitd_client.spec import Expose as Expose
 from exitd_client.spec import Health as Health

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from exitd_client import attaching, calls, errors, values, wire
 from exitd_client.following import Following
+from exitd_client.logfollowing import FollowedLog
 from exitd_client.spec import SpecFields, UpdateFields
 from exitd_client.wire import grpc
 
@@ -219,8 +220,11 @@ class Client:
         run: int = 0,
         timeout: float | None = None,
     ) -> Iterator[values.LogPart]:
-        """Yield what it wrote, or the last `tail` lines of it. With `follow` until its run has ended."""
+        """Yield what it wrote, or the last `tail` lines of it. With `follow` until its run has ended, over restarts
+        of exitd: no byte is missed, and none comes twice."""
         call = calls.logs(container, follow=follow, tail=tail, since=since, until=until, run=run)
+        if follow:
+            return self._follow_log(container, call, wire.Deadline(timeout))
         return self._each(call.within(timeout))
 
     def exits(
@@ -315,6 +319,27 @@ class Client:
                 else:
                     return
             except errors.AWAY as error:
+                patience.spend(deadline, error)
+                time.sleep(wire.AGAIN_SECONDS)
+            finally:
+                replies.close()
+
+    def _follow_log(
+        self, container: str, call: calls.Call[values.LogPart], deadline: wire.Deadline
+    ) -> Iterator[values.LogPart]:
+        call.request.id, _ = self._life(container, deadline)  # its name may be another's, when exitd is back
+        followed, patience = FollowedLog(call), wire.Patience(self._reconnect_seconds)
+        while True:
+            replies = self._each(followed.call().within(deadline.left()))
+            try:
+                for reply in replies:
+                    patience.renew()
+                    if (part := followed.read(reply)) is not None:
+                        yield part
+                return
+            except errors.AWAY as error:
+                if not followed.may_go_on:
+                    raise
                 patience.spend(deadline, error)
                 time.sleep(wire.AGAIN_SECONDS)
             finally:

@@ -212,6 +212,15 @@ class Expose:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddressWish:
+    """Addresses that a network of the container is to give; `network` empty: the first."""
+
+    network: str = ""
+    ips: Sequence[str] = ()
+    mac: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """A device node of the host."""
 
@@ -256,6 +265,8 @@ class SpecFields(TypedDict, total=False):
     stop_signal: str
     stop_timeout_seconds: int
     network: str
+    more_networks: Sequence[str]
+    addresses: Sequence[AddressWish]
     labels: Mapping[str, str]
     hostname: str
     read_only: bool
@@ -326,6 +337,7 @@ PARTS = {
     "SecretsSpec": Secrets,
     "PortMapping": Port,
     "ExposeSpec": Expose,
+    "AddressWish": AddressWish,
 }
 NAMES: Mapping[type[Any], str] = {each: name for name, each in PARTS.items()}
 GIVEN_APART = ("image", "args")  # words of `run` and `create`

@@ -244,11 +244,13 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPart:
-    """Bytes as the container wrote them, not always whole lines."""
+    """Bytes as the container wrote them, not always whole lines. `gap`: what came before was deleted while exitd was
+    away, by rotation or by hand; such a part has no data."""
 
     data: bytes
     stream: str  # stdout | stderr
     time: datetime | None
+    gap: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +265,7 @@ class Version:
 # Fields of the API that these values have not, by message.
 LEFT: Mapping[str, tuple[str, ...]] = {
     "Container": ("streams",),
-    "LogsReply": ("position", "gap", "files"),  # only come where `positions` are asked for, and no client asks
+    "LogsReply": ("position", "files"),  # for `logs` itself, which goes on by them
 }
 # And those that they have under other names.
 RENAMED: Mapping[str, Mapping[str, str]] = {

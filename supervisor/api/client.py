@@ -251,9 +251,13 @@ class Client:
         reply: pb.RunHealthcheckReply = self._call("RunHealthcheck", request, limit_ns / 1e9 + WORK_SECONDS)
         return reply
 
-    def networks(self) -> tuple[pb.Network, ...]:
+    def networks(self) -> pb.ListNetworksReply:
         reply: pb.ListNetworksReply = self._call("ListNetworks", pb.ListNetworksRequest(), CALL_SECONDS)
-        return tuple(reply.networks)
+        return reply
+
+    def prune_networks(self) -> pb.PruneNetworksReply:
+        reply: pb.PruneNetworksReply = self._call("PruneNetworks", pb.PruneNetworksRequest(), WORK_SECONDS)
+        return reply
 
     def create_volume(self, name: str) -> pb.Volume:
         reply: pb.CreateVolumeReply = self._call("CreateVolume", pb.CreateVolumeRequest(name=name), CALL_SECONDS)

@@ -13,7 +13,7 @@ from supervisor.api.calls import Methods
 from supervisor.api.checks import result_message
 from supervisor.api.files import archive
 from supervisor.api.mounts import volume_of
-from supervisor.api.networks import network_message
+from supervisor.api.networks import network_message, pruned_message, stuck_message
 from supervisor.api.streams import Streams
 from supervisor.api.table import EXITD
 from supervisor.api.values import clean
@@ -22,7 +22,7 @@ from supervisor.model.errors import BadRequest
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.health import ProbeResult
 from supervisor.model.limits import Change
-from supervisor.model.networks import NetworkView
+from supervisor.model.networks import NetworkView, PrunedNetworks, StuckAttachment
 from supervisor.model.values import By, Container, Exit, HealthStatus, Spec
 from supervisor.model.views import DiskUsage, Info, PodView, StoppedForShutdown, UsageView, View
 from supervisor.model.volumes import Volume
@@ -427,6 +427,8 @@ class NetworkCalls(Protocol):
     """As NodeCalls, for networks."""
 
     async def list_networks(self) -> tuple[NetworkView, ...]: ...
+    def stuck(self) -> tuple[StuckAttachment, ...]: ...
+    async def prune_networks(self) -> PrunedNetworks: ...
 
 
 class NetworkDoors:
@@ -437,7 +439,11 @@ class NetworkDoors:
 
     async def ListNetworks(self, request: pb.ListNetworksRequest, by: By) -> pb.ListNetworksReply:
         found = await self._networks.list_networks()
-        return pb.ListNetworksReply(networks=[network_message(each) for each in found])
+        stuck = map(stuck_message, self._networks.stuck())
+        return pb.ListNetworksReply(networks=[network_message(each) for each in found], stuck=stuck)
+
+    async def PruneNetworks(self, request: pb.PruneNetworksRequest, by: By) -> pb.PruneNetworksReply:
+        return pruned_message(await self._networks.prune_networks())
 
 
 class VolumeDoors:

@@ -7,13 +7,54 @@ from shim.patterns import LatePattern
 from supervisor.api.values import bad, matching, one_of
 from supervisor.model import networks
 from supervisor.model.addresses import address
-from supervisor.model.networks import MOST_PORT, MOST_PUBLISHED, PROTOCOLS, Attached, NetworkView, PublishedPort
+from supervisor.model.networks import (
+    MOST_NETWORKS,
+    MOST_PORT,
+    MOST_PUBLISHED,
+    MOST_WISHED,
+    PROTOCOLS,
+    AddressWish,
+    Attached,
+    NetworkView,
+    PrunedNetworks,
+    PublishedPort,
+    StuckAttachment,
+)
 
 _NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
+_MAC = LatePattern(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")  # of one station
 
 
 def network_of(text: str) -> str:
     return matching("network", text, _NAME, "none, host, pod, bridge or a network's name")
+
+
+def more_networks_of(first: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Raises BadRequest."""
+    found = tuple(names)
+    if len(found) >= MOST_NETWORKS:
+        raise bad("more_networks", f"{len(found)} of them", f"at most {MOST_NETWORKS - 1}")
+    for index, name in enumerate(found):
+        matching(f"more_networks[{index}]", name or " ", _NAME, "a network's name")
+    networks.refuse_mixed(first, found)
+    return found
+
+
+def wishes_of(messages: Iterable[pb.AddressWish]) -> tuple[AddressWish, ...]:
+    """Return the checked addresses. Raises BadRequest, which names the field."""
+    found = tuple(_wish(f"addresses[{index}]", each) for index, each in enumerate(messages))
+    if len(found) > MOST_NETWORKS:
+        raise bad("addresses", f"{len(found)} of them", f"at most {MOST_NETWORKS}")
+    return found
+
+
+def _wish(field: str, message: pb.AddressWish) -> AddressWish:
+    if not 0 < len(message.ips) + bool(message.mac) <= MOST_WISHED:
+        raise bad(field, f"{len(message.ips)} addresses", f"1 to {MOST_WISHED}")
+    network = matching(f"{field}.network", message.network, _NAME, "a network's name")
+    ips = tuple(_ip(f"{field}.ips", each or " ") for each in message.ips)
+    mac = matching(f"{field}.mac", message.mac.lower().replace("-", ":"), _MAC, "as in 02:42:ac:11:00:02")
+    return AddressWish(network, ips, mac)
 
 
 def ports_of(messages: Iterable[pb.PortMapping]) -> tuple[PublishedPort, ...]:
@@ -83,6 +124,28 @@ def attachment_message(attached: Attached) -> pb.Attachment:
         dns_servers=attached.servers,
         dns_searches=attached.searches,
         dns_options=attached.options,
+    )
+
+
+def wishes_message(wishes: Iterable[AddressWish]) -> list[pb.AddressWish]:
+    return [pb.AddressWish(network=each.network, ips=each.ips, mac=each.mac) for each in wishes]
+
+
+def stuck_message(stuck: StuckAttachment) -> pb.StuckAttachment:
+    return pb.StuckAttachment(
+        record=stuck.record,
+        container=stuck.container,
+        run=stuck.run,
+        networks=stuck.networks,
+        ports=ports_message(stuck.ports),
+        tries=stuck.tries,
+        why=stuck.why,
+    )
+
+
+def pruned_message(pruned: PrunedNetworks) -> pb.PruneNetworksReply:
+    return pb.PruneNetworksReply(
+        taken_down=map(stuck_message, pruned.taken_down), given_up=map(stuck_message, pruned.given_up)
     )
 
 

@@ -9,7 +9,7 @@ from supervisor.api.checks import check_message, health_message
 from supervisor.api.limits import devices_message, limits_message
 from supervisor.api.logspecs import log_message
 from supervisor.api.mounts import mount_message
-from supervisor.api.networks import attachment_message, expose_message, ports_message
+from supervisor.api.networks import attachment_message, expose_message, ports_message, wishes_message
 from supervisor.api.probes import hooks_message, probes_message, states_message
 from supervisor.api.resolver import resolver_message
 from supervisor.api.rights import rights_message
@@ -67,6 +67,8 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         stop_signal=parsing.name_of(spec.stop_signal),
         stop_timeout_seconds=spec.stop_timeout_seconds,
         network=spec.network,
+        more_networks=spec.more_networks,
+        addresses=wishes_message(spec.wishes),
         ports=ports_message(spec.ports),
         expose=expose_message(spec.expose, publish_all=spec.publish_all),
         labels=dict(spec.labels),

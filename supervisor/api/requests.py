@@ -12,7 +12,7 @@ from supervisor.api.checks import check_of
 from supervisor.api.limits import devices_of, limits_of, sysctls_of
 from supervisor.api.logspecs import LEFT_OPEN, log_of
 from supervisor.api.mounts import mount_of
-from supervisor.api.networks import exposed_of, network_of, ports_of
+from supervisor.api.networks import exposed_of, more_networks_of, network_of, ports_of, wishes_of
 from supervisor.api.probes import hooks_of, probes_of
 from supervisor.api.resolver import resolver_of
 from supervisor.api.rights import MOST_PIDS, rights_of
@@ -65,6 +65,8 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         stop_signal=signal_of(message.stop_signal, "stop_signal") if message.stop_signal else 0,
         stop_timeout_seconds=message.stop_timeout_seconds if message.HasField("stop_timeout_seconds") else 10,
         network=network_of(message.network),
+        more_networks=more_networks_of(message.network, message.more_networks),
+        wishes=wishes_of(message.addresses),
         ports=ports_of(message.ports),
         publish_all=message.expose.publish_all,
         expose=exposed_of(message.expose),

@@ -15,7 +15,7 @@ MUTATING = frozenset(
         *("RunPod", "StopPod", "RemovePod", "LoadImage", "PullImage", "ImportImage", "RemoveImage"),
         *("ResizePty", "CloseStdin", "ReopenLog", "Watch", "EndWatch", "ShutDownNode", "CreateVolume", "RemoveVolume"),
         *("Rename", "Update"),
-        *("TagImage", "UntagImage", "PruneImages", "Commit"),
+        *("TagImage", "UntagImage", "PruneImages", "PruneNetworks", "Commit"),
     }
 )
 

@@ -55,7 +55,7 @@ def doctor(ctx: click.Context, state: str | None, format_: str) -> int:
         raise BadRequest(f"--format {format_!r} is not known here: table, json or jsonl")
     directory = state or os.environ.get("EXITD_STATE") or DEFAULT_STATE
     findings = [*machine(), *tools(), *evidence(directory), *places(directory), daemon(ctx), *storage(ctx)]
-    findings += [network(ctx), *adapter(directory)]
+    findings += [network(ctx), *stuck_networks(ctx), *adapter(directory)]
     if format_ == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=4))
     elif format_ == "jsonl":
@@ -221,6 +221,18 @@ def network(ctx: click.Context) -> Finding:
     except ExitdError:
         pass
     return networks(settings.conf_dir, settings.plugin_dirs)
+
+
+def stuck_networks(ctx: click.Context) -> Iterator[Finding]:
+    """Find what plugins could not take down: it keeps ports from other containers."""
+    from supervisor.cli import network as words
+
+    try:
+        stuck = connect(ctx).networks().stuck
+    except ExitdError:
+        return
+    for each in stuck:
+        yield Finding("warn", "network", words.stuck_words(each), words.CURE)
 
 
 def networks(conf_dir: str, plugin_dirs: tuple[str, ...]) -> Finding:

@@ -64,6 +64,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "healthcheck run": (("exitctl healthcheck run web && echo healthy", "run its health check now"),),
     "network ls": (("exitctl network ls", "the networks that are configured here"),),
     "network inspect": (("exitctl network inspect bridge", "everything about a network, as JSON"),),
+    "network prune": (("exitctl network prune", "give up networks of ended runs that cannot be taken down"),),
     "port": (("exitctl port web", "where its ports are published"),),
     "live": (
         ("exitctl live", "how containers end, of every engine on this machine, as they end"),

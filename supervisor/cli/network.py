@@ -1,6 +1,8 @@
-"""`network ls|inspect` and `port`: the networks that are configured, and the ports that containers publish."""
+"""`network ls|inspect|prune` and `port`: the networks that are configured, what of them cannot be taken down, and the
+ports that containers publish."""
 
 import json
+from collections.abc import Iterable
 
 import click
 
@@ -10,6 +12,7 @@ from supervisor.cli.app import Verbs, complain, connect, exit_code
 from supervisor.cli.shape import Document
 from supervisor.model.errors import BadRequest, NoSuchNetwork
 
+CURE = "mend what its plugin says, or give it up: exitctl network prune"
 HEADINGS = ("NETWORK NAME", "PLUGINS", "CONTAINERS", "FILE")
 
 
@@ -25,14 +28,17 @@ def network() -> None:
 def ls(ctx: click.Context, quiet: bool, format_: str) -> int:
     """List the networks that are configured, in the order of their files; * is the default."""
     wanted = output.format_of(format_)
-    found = connect(ctx).networks()
+    reply = connect(ctx).networks()
+    found = [each for each in reply.networks if not each.error]
     if quiet:
-        print("".join(f"{each.name}\n" for each in found if not each.error), end="")
+        print("".join(f"{each.name}\n" for each in found), end="")
     else:
-        output.show(wanted, [document_of(each) for each in found if not each.error], HEADINGS, _row)
-    for each in found:
+        output.show(wanted, [document_of(each, reply.stuck) for each in found], HEADINGS, _row)
+    for each in reply.networks:
         if each.error:
             complain(f"{each.file}: {each.error}")
+    for stuck in reply.stuck:
+        complain(f"{stuck_words(stuck)}; {CURE}")
     return 0
 
 
@@ -43,16 +49,46 @@ def ls(ctx: click.Context, quiet: bool, format_: str) -> int:
 def inspect(ctx: click.Context, format_: str, names: tuple[str, ...]) -> int:
     """Show everything about networks."""
     wanted = output.format_of(format_)
-    known = {each.name: each for each in reversed(connect(ctx).networks()) if not each.error}
+    reply = connect(ctx).networks()
+    known = {each.name: each for each in reversed(reply.networks) if not each.error}
     missing = [name for name in names if name not in known]
-    output.show(wanted, [document_of(known[name]) for name in names if name in known], HEADINGS, _row)
+    found = [document_of(known[name], reply.stuck) for name in names if name in known]
+    output.show(wanted, found, HEADINGS, _row)
     for name in missing:
         complain(f"no network {name}; exitctl network ls shows them")
     return exit_code(NoSuchNetwork("")) if missing else 0
 
 
-def document_of(found: pb.Network) -> Document:
-    """Return a network with docker's field names where docker has them."""
+@network.command()
+@click.option("-f", "--force", is_flag=True, help="Ask nothing.")
+@click.pass_context
+def prune(ctx: click.Context, force: bool) -> int:
+    """Take down what is left of ended runs, and give up what cannot be: its ports are free then."""
+    client = connect(ctx)
+    stuck = client.networks().stuck
+    for each in stuck:
+        complain(stuck_words(each))
+    if not stuck:
+        return 0
+    if not force:
+        click.confirm("Try once more, and give up what fails again?", abort=True, err=True)
+    done = client.prune_networks()
+    print("".join(f"{each.record}\n" for each in (*done.taken_down, *done.given_up)), end="")
+    for each in done.given_up:
+        complain(f"given up: {each.record}: rules, interfaces and addresses of it may be left: {each.why}")
+    return 0
+
+
+def stuck_words(stuck: pb.StuckAttachment) -> str:
+    """Return what is wrong, and which ports are kept from others by it."""
+    ports = ", ".join(f"{portwords.outside(each)}/{each.protocol}" for each in stuck.ports)
+    kept = f", and keeps {ports}" if ports else ""
+    names = ", ".join(stuck.networks)
+    return f"{stuck.record}: network {names} is not taken down after {stuck.tries} tries{kept}: {stuck.why}"
+
+
+def document_of(found: pb.Network, stuck: Iterable[pb.StuckAttachment] = ()) -> Document:
+    """Return a network with docker's field names where docker has them. `stuck`: of all networks."""
     return {
         "Name": found.name,
         "Driver": next(iter(found.plugins), ""),
@@ -63,6 +99,19 @@ def document_of(found: pb.Network) -> Document:
         "Publishes": found.publishes,
         "Containers": list(found.containers),
         "Config": json.loads(found.config),
+        "Stuck": [_stuck_document(each) for each in stuck if found.name in each.networks],
+    }
+
+
+def _stuck_document(stuck: pb.StuckAttachment) -> Document:
+    return {
+        "Record": stuck.record,
+        "Container": stuck.container,
+        "Run": stuck.run,
+        "Ports": portwords.by_port(stuck.ports),
+        "Tries": stuck.tries,
+        "Why": stuck.why,
+        "Cure": CURE,
     }
 
 

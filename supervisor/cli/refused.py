@@ -6,7 +6,7 @@ Loaded when such an option was typed, and for docs/cli.md; what works as there i
 
 SHORTS = {"-a": "--attach", "-q": "--quiet"}  # of those below
 
-_NETWORKS = "the network's plugins choose addresses and names; a conflist of your own may fix them (docs/networks.md)"
+_NETWORKS = "containers of a network find each other by address; a name for one: --add-host (docs/networks.md)"
 _USERS = "exitd makes no user namespaces; leave it out, and give the command a user without rights by --user"
 _BLOCKS = "exitd limits no block devices; a bundle may: --bundle DIR, linux.resources.blockIO of its config.json"
 _WINDOWS = "for Windows; the options of Linux are --cpus and --memory"
@@ -73,13 +73,10 @@ OPTIONS = {
     "--init-path": "--init takes exitd's own; another is the first word of the command, or --entrypoint",
     "--io-maxbandwidth": _WINDOWS,
     "--io-maxiops": _WINDOWS,
-    "--ip": _NETWORKS,
-    "--ip6": _NETWORKS,
     "--isolation": "for Windows; another runtime isolates otherwise: --runtime",
     "--kernel-memory": "the kernel has no such limit any more; --memory counts its share, too",
     "--link": "containers of a network reach each other by address, those of a pod (--pod) by localhost",
     "--link-local-ip": _NETWORKS,
-    "--mac-address": _NETWORKS,
     "--memory-swappiness": "cgroup v2 has no such setting; on v1 a bundle may: linux.resources.memory.swappiness",
     "--net-alias": _NETWORKS,
     "--network-alias": _NETWORKS,
@@ -149,7 +146,10 @@ DIFFERENT = {
     "--mount": "type=bind, volume or tmpfs; no image, no glob; of a volume's options volume-nocopy alone",
     "--name": "at most 63 characters",
     "--expose": "only -P looks at it; docker's other uses of it are not there",
-    "--network": "one network of CNI: bridge, its name, none, host or pod; no container:ID, no second one",
+    "--ip": "of its first network, whose plugin needs the capability ips; for others --network NAME:ip=ADDRESS",
+    "--ip6": "of its first network, whose plugin needs the capability ips; for others --network NAME:ip6=ADDRESS",
+    "--mac-address": "of its first network, whose plugin needs the capability mac; else --network NAME:mac=ADDRESS",
+    "--network": "networks of CNI: bridge and names, several of them, or none, host or pod; no container:ID, no alias",
     "--publish": "by the network's portmap; of a range of the machine's none is chosen for one port",
     "--no-hosts": "/etc/hostname and /etc/resolv.conf are the image's then, too",
     "--pid": "own (default), pod or host; no container:ID: put both into a pod",

@@ -13,6 +13,7 @@ from supervisor.cli.limitwords import LimitWords, cpu_limit_milli, devices, limi
 from supervisor.cli.logwords import log_spec
 from supervisor.cli.mountwords import MountWords, mounts
 from supervisor.cli.namewords import NameWords, resolver_spec
+from supervisor.cli.networkwords import NetworkWords, put_networks
 from supervisor.cli.portwords import PortWords, expose_spec, ports
 from supervisor.cli.rightswords import RightsWords, rights_spec
 from supervisor.cli.securitywords import security_spec
@@ -57,7 +58,6 @@ class RunOptions:
     restart_rule: tuple[str, ...] = ()
     stop_signal: str = ""
     stop_timeout: int | None = None
-    network: str = ""
     label: tuple[str, ...] = ()
     label_file: tuple[str, ...] = ()
     hostname: str = ""
@@ -82,6 +82,7 @@ class RunOptions:
     mounts: MountWords = field(default_factory=MountWords)
     names: NameWords = field(default_factory=NameWords)
     ports: PortWords = field(default_factory=PortWords)
+    networks: NetworkWords = field(default_factory=NetworkWords)
 
 
 def run_options(words: dict[str, Any]) -> RunOptions:
@@ -93,6 +94,7 @@ def run_options(words: dict[str, Any]) -> RunOptions:
         "mounts": MountWords,
         "names": NameWords,
         "ports": PortWords,
+        "networks": NetworkWords,
     }
     taken = {name: _taken(words, part) for name, part in parts.items()}
     rest = {name: value for name, value in words.items() if not any(name in each for each in taken.values())}
@@ -107,7 +109,7 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
     """Build the request. Paths become absolute, since the daemon has another working directory. Raises BadRequest."""
     _check(options)
     image, args = _image_and_command(options)
-    return pb.ContainerSpec(
+    spec = pb.ContainerSpec(
         name=options.name,
         image=image,
         entrypoint=() if options.entrypoint is None else (options.entrypoint,),
@@ -125,7 +127,6 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         auto_remove=options.rm,
         stop_signal=options.stop_signal,
         stop_timeout_seconds=options.stop_timeout,
-        network=options.network,
         ports=ports(options.ports.publish),
         expose=expose_spec(options.ports),
         labels=_labels(options),
@@ -151,6 +152,8 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         resolver=resolver_spec(options.names),
         storage=options.storage,
     )
+    put_networks(spec, options.networks)
+    return spec
 
 
 def _labels(options: RunOptions) -> dict[str, str]:

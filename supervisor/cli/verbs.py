@@ -90,7 +90,6 @@ REFUSED = {
     "network connect": _JOIN,
     "network disconnect": _JOIN,
     "network exists": "its code answers: exitctl network inspect NAME >/dev/null",
-    "network prune": _NETWORK,
     "network reload": "restart the container: exitctl restart ID",
     "network remove": _NETWORK,
     "network rm": _NETWORK,

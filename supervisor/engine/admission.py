@@ -255,6 +255,11 @@ def as_member(spec: Spec, pause: Container) -> Spec:
     if spec.network not in ("", networks.POD, of_pod):
         text = f"network {spec.network}: the network of a member is its pod's, and {pause.spec.name} has {of_pod}"
         raise BadRequest(f"{text}; leave it out", field="network")
+    if spec.more_networks or spec.wishes:
+        raise BadRequest(
+            f"more_networks, addresses: those of a pod are its own: make {pause.spec.name} with them",
+            field="more_networks" if spec.more_networks else "addresses",
+        )
     if spec.ports or spec.publish_all:
         raise BadRequest(
             f"ports: those of a pod are published by the pod: make {pause.spec.name} with them", field="ports"
@@ -392,8 +397,13 @@ class Admission:
         image = await self._images.look_up(spec)
         spec = with_volumes(with_name(merge.complete(spec, image), container_id), lambda: secrets.token_hex(16))
         if self._networks is not None:
-            spec = self._networks.with_ports(spec, image.config.exposed if image is not None else ())
-        await self._images.hold(spec, container_id)
+            spec = self._networks.with_ports(spec, image.config.exposed if image is not None else (), container_id)
+        try:
+            await self._images.hold(spec, container_id)
+        except BaseException:
+            if self._networks is not None:
+                await self._networks.discarded(container_id)
+            raise
         return spec
 
     async def _in_network(self, spec: Spec) -> Spec:

@@ -9,8 +9,9 @@ for the plugins, of its own. Decision 47.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
 import structlog
@@ -20,12 +21,20 @@ from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model import networks
 from supervisor.model.errors import BadRequest, Busy, ExitdError, NoSuchNetwork, ShimFailed, ToolFailed, WrongState
-from supervisor.model.networks import NetworkView, PublishedPort, TakenPorts
+from supervisor.model.networks import (
+    AddressWish,
+    Attached,
+    NetworkView,
+    PrunedNetworks,
+    PublishedPort,
+    StuckAttachment,
+    TakenPorts,
+)
 from supervisor.model.values import Container, Phase, Spec
 from supervisor.network import calls, files, hostports, namespace, plugins
 from supervisor.network.calls import Endpoint, NotAnswer
-from supervisor.network.conflist import NetworkConfig
-from supervisor.network.records import AttachmentRecord
+from supervisor.network.conflist import IPS, MAC, NetworkConfig
+from supervisor.network.records import AttachmentRecord, NetworkLink
 from supervisor.runtime.oci import namespaces
 from supervisor.system import room
 
@@ -35,10 +44,36 @@ AGAIN_SECONDS = (1.0, 5.0, 30.0, 120.0, 600.0)  # between two DELs of one attach
 ADDS_AT_ONCE, OTHERS_AT_ONCE = 8, 4  # plugins take processors, and wait for the locks of iptables
 TURN_SECONDS = 120.0  # how long an ADD waits until so many others are done
 FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.02, 1.0  # between two looks at plugins of an earlier exitd
+PRUNE_SECONDS = 100.0  # for the last tries of all that is stuck
 
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
+
+
+class TakingDown:
+    """DELs of one record that have begun."""
+
+    def __init__(self) -> None:
+        self.tried = asyncio.Event()  # set after the first try
+        self.ended = asyncio.Event()  # there is no record any more, or exitd stops
+        self.tries, self.why = 0, ""  # those that have failed
+        self.is_last = self.is_given_up = False
+        self._hurried = asyncio.Event()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for the next try."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurried.wait(), seconds)
+
+    def hurry(self) -> None:
+        """Have the next try begin now. It is the last one."""
+        self.is_last = True
+        self._hurried.set()
+
+    def over(self) -> None:
+        self.tried.set()
+        self.ended.set()
 
 
 class NetworkDesk(Participant):
@@ -51,7 +86,8 @@ class NetworkDesk(Participant):
         self._state = state
         self._records: dict[str, AttachmentRecord] = {}
         self._inherited: set[str] = set()  # those of an earlier exitd, whose plugins may still be at work
-        self._taken_down: dict[str, asyncio.Event] = {}  # DELs that have begun; set after the first try
+        self._promised: dict[str, tuple[PublishedPort, ...]] = {}  # of containers that are being admitted
+        self._taken_down: dict[str, TakingDown] = {}
         self._adding = asyncio.Semaphore(ADDS_AT_ONCE)
         self._resting = asyncio.Semaphore(OTHERS_AT_ONCE)  # CHECKs and DELs: none of them keeps an ADD waiting
 
@@ -61,21 +97,35 @@ class NetworkDesk(Participant):
         """Return the spec of a container that is no member of a pod, with its network settled. Raises BadRequest,
         NoSuchNetwork."""
         publishes = bool(spec.ports or spec.publish_all)
+        networks.refuse_mixed(spec.network, spec.more_networks)
         if spec.network in (networks.NONE, networks.HOST):
-            return _refuse_ports(spec) if publishes else spec
+            return _refuse_addresses(_refuse_ports(spec) if publishes else spec)
         settings = self._config().network
         if not spec.network and not publishes:
             if spec.bundle or spec.task is not None:
-                return replace(spec, network=networks.NONE)
-            return await self._by_default(spec, settings)
+                return _refuse_addresses(replace(spec, network=networks.NONE))
+            spec = await self._by_default(spec, settings)
+            if not spec.wishes or not networks.has_own(spec.network, spec.sandbox):
+                return _refuse_addresses(spec)
         network, hint = await self._chosen(spec.network or _preferred(settings))
-        if publishes and not network.publishes:
+        found = [network, *[await self._configured(name) for name in spec.more_networks]]
+        names = [each.name for each in found]
+        if publishes and not any(each.publishes for each in found):
             raise BadRequest(
-                f"ports: network {network.name} has no plugin that publishes ports; add portmap to its file, with "
-                '"capabilities": {"portMappings": true}',
+                f"ports: network {' or '.join(names)} has no plugin that publishes ports; add portmap to its file, "
+                'with "capabilities": {"portMappings": true}',
                 field="ports",
             )
-        return replace(spec, network=network.name, network_hint=hint)
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise BadRequest(f"more_networks: network {twice} is there twice", field="more_networks")
+        wishes = _settled_wishes(spec, found)
+        return replace(
+            spec,
+            network=network.name,
+            more_networks=tuple(names[1:]),
+            wishes=wishes,
+            network_hint=spec.network_hint or hint,
+        )
 
     async def _by_default(self, spec: Spec, settings: NetworkSettings) -> Spec:
         if settings.default in (networks.NONE, networks.HOST):
@@ -118,9 +168,10 @@ class NetworkDesk(Participant):
     async def _found(self) -> list[files.Config]:
         return await asyncio.to_thread(files.configurations, self._config().network.conf_dir)
 
-    def with_ports(self, spec: Spec, exposed: Iterable[tuple[int, str]]) -> Spec:
-        """Return the spec with a port of the machine for each that it publishes. `exposed`: those that its image
-        names, which `publish_all` publishes, too. Raises BadRequest, WrongState."""
+    def with_ports(self, spec: Spec, exposed: Iterable[tuple[int, str]], container_id: str) -> Spec:
+        """Return the spec with a port of the machine for each that it publishes; from here on they are the container's,
+        until it is discarded. `exposed`: those that its image names, which `publish_all` publishes, too. Raises
+        BadRequest, WrongState."""
         wanted, named = list(spec.ports), {(each.container_port, each.protocol) for each in spec.ports}
         if spec.publish_all:
             every = dict.fromkeys((*spec.expose, *exposed))
@@ -131,16 +182,29 @@ class NetworkDesk(Participant):
             raise BadRequest(f"ports: {len(wanted)} of them, at most {networks.MOST_PUBLISHED}", field="ports")
         if twice := next(networks.doubled(wanted), None):
             raise BadRequest(f"ports: {twice.host_port}/{twice.protocol} is there twice", field="ports")
-        if all(port.host_port for port in wanted):
-            return replace(spec, ports=tuple(wanted))
-        taken = TakenPorts(port for each in self._node.containers.values() for port in each.spec.ports)
-        for port in wanted:
-            taken.add(port)
-        settled: list[PublishedPort] = []
-        among = hostports.numbers()  # going on where the port before has been found
-        for port in wanted:
-            settled.append(port if port.host_port else hostports.choose(port, taken, among))
+        settled = wanted
+        if not all(port.host_port for port in wanted):
+            taken = TakenPorts((*self._claimed(), *wanted))
+            among = hostports.numbers()  # going on where the port before has been found
+            settled = [port if port.host_port else hostports.choose(port, taken, among) for port in wanted]
+        self._promised[container_id] = tuple(settled)
         return replace(spec, ports=tuple(settled))
+
+    def _claimed(self) -> Iterator[PublishedPort]:
+        """Yield all ports that are not to be chosen: of the containers that there are, of those that are being made,
+        and of what is still to be taken down."""
+        containers = self._node.containers
+        for id in [id for id in self._promised if id in containers]:
+            del self._promised[id]
+        for container in containers.values():
+            yield from container.spec.ports
+        for ports in self._promised.values():
+            yield from ports
+        for record in self._records.values():
+            yield from record.ports
+
+    async def discarded(self, container_id: str) -> None:
+        self._promised.pop(container_id, None)
 
     # -- a run begins
 
@@ -154,27 +218,47 @@ class NetworkDesk(Participant):
             return replace(container, networks=pause.networks if pause is not None else ())
         if not networks.has_own(spec.network, spec.sandbox):
             return container
-        network, settings = await self._configured(spec.network), self._config().network
-        if kind := await asyncio.to_thread(files.missing, network, settings.plugin_dirs):
-            raise plugins.missing(network, kind, settings.plugin_dirs)
-        record = AttachmentRecord(container.id, container.run, network, settings.plugin_dirs, spec.ports)
+        links = await self._links(spec)
+        record = AttachmentRecord(container.id, container.run)
         path = namespaces.network_of(self._state, container.id, container.run)
         if port := await asyncio.to_thread(hostports.first_taken, spec.ports):
             raise WrongState(f"port {_shown(port)}: a program of this machine has it already", id=container.id)
-        async with self._turn_to_add(f"network {network.name}"):
+        attached: list[Attached] = []
+        async with self._turn_to_add(f"network {', '.join(spec.networks)}"):
             self._refuse_taken(container)
-            self._records[record.id] = record
-            await self._on_disk(f"the record of {record.id}", lambda: files.write(self._directory, record))
-            await self._on_disk(f"a network namespace at {path}", lambda: namespace.make(path))
-            result = await plugins.add(network, Endpoint(record.id, path, path, spec.ports), settings.plugin_dirs)
-        complete = self._records[record.id] = record.with_result(result)
-        try:
-            attached = calls.answer(result, network.name, path)
-        except NotAnswer as error:
-            raise ToolFailed(f"network {network.name}: what its plugins answered: {error}") from error
-        await self._on_disk(f"the record of {record.id}", lambda: files.write(self._directory, complete))
-        log.info("attached", container=container.id, run=container.run, network=network.name, ips=attached.addresses)
-        return replace(container, networks=(attached,))
+            for link in links:
+                record = await self._noted(record.with_link(link))
+                if not attached:
+                    await self._on_disk(f"a network namespace at {path}", lambda: namespace.make(path))
+                result = await plugins.add(link.network, _endpoint(record, link, path), link.plugin_dirs)
+                record = self._records[record.id] = record.with_link(replace(link, result=result))
+                attached.append(_answer(link, result, path))
+        await self._noted(record)
+        for each in attached:
+            what = {"container": container.id, "run": container.run, "network": each.network}
+            log.info("attached", **what, ips=each.addresses)
+        return replace(container, networks=tuple(attached))
+
+    async def _links(self, spec: Spec) -> list[NetworkLink]:
+        """Return what is to be put up, in the order of the interfaces: the first network that publishes has the
+        ports. Raises NoSuchNetwork, ToolMissing."""
+        dirs, links, ports = self._config().network.plugin_dirs, [], spec.ports
+        for index, name in enumerate(spec.networks):
+            network = await self._configured(name)
+            if kind := await asyncio.to_thread(files.missing, network, dirs):
+                raise plugins.missing(network, kind, dirs)
+            wish = next((each for each in spec.wishes if each.network == network.name), AddressWish())
+            link = NetworkLink(networks.interface(index), network, dirs, ips=wish.ips, mac=wish.mac)
+            if network.publishes:
+                link, ports = replace(link, ports=ports), ()
+            links.append(link)
+        return links
+
+    async def _noted(self, record: AttachmentRecord) -> AttachmentRecord:
+        """Put a record on the disk. Raises ShimFailed."""
+        self._records[record.id] = record
+        await self._on_disk(f"the record of {record.id}", lambda: files.write(self._directory, record))
+        return record
 
     @contextlib.asynccontextmanager
     async def _turn_to_add(self, what: str) -> AsyncIterator[None]:
@@ -241,44 +325,54 @@ class NetworkDesk(Participant):
         return any(c.phase is Phase.CREATING or c.sandbox_run in runs for c in living)
 
     def _take_down(self, record: AttachmentRecord) -> asyncio.Event:
-        tried = self._taken_down.get(record.id)
-        if tried is None:
-            tried = self._taken_down[record.id] = asyncio.Event()
-            self._node.spawn(self._until_down(record, tried))
-        return tried
+        under_way = self._taken_down.get(record.id)
+        if under_way is None:
+            under_way = self._taken_down[record.id] = TakingDown()
+            self._node.spawn(self._until_down(record, under_way))
+        return under_way.tried
 
-    async def _until_down(self, record: AttachmentRecord, tried: asyncio.Event) -> None:
-        attempt = 0
+    async def _until_down(self, record: AttachmentRecord, under_way: TakingDown) -> None:
         try:
             while True:
+                record, is_last = self._records.get(record.id, record), under_way.is_last
                 try:
                     await self._delete(record)
                     return
                 except (ExitdError, OSError) as error:
-                    seconds = AGAIN_SECONDS[min(attempt, len(AGAIN_SECONDS) - 1)]
+                    record = self._records.get(record.id, record)  # without what has been taken down
+                    seconds = AGAIN_SECONDS[min(under_way.tries, len(AGAIN_SECONDS) - 1)]
+                    under_way.tries, under_way.why = under_way.tries + 1, str(error)
                     what = {"container": record.container, "run": record.run, "again_in_seconds": seconds}
-                    log.warning("network not taken down", **what, network=record.network.name, why=str(error))
-                if await self._is_given_up(record):
+                    log.warning("network not taken down", **what, network=", ".join(record.networks), why=str(error))
+                if await self._is_given_up(record, is_last=is_last):
+                    under_way.is_given_up = True
                     return
-                tried.set()
-                await asyncio.sleep(seconds)
-                attempt += 1
+                under_way.tried.set()
+                await under_way.pause(seconds)
         finally:
-            tried.set()
+            under_way.over()
             self._taken_down.pop(record.id, None)
 
-    async def _is_given_up(self, record: AttachmentRecord) -> bool:
-        """Return whether the record's file has been removed by hand: then exitd forgets it."""
-        if await asyncio.to_thread(files.exists, self._directory, record):
+    async def _is_given_up(self, record: AttachmentRecord, *, is_last: bool) -> bool:
+        """Return whether the record's file has been removed by hand, or this was its last try: it is forgotten then."""
+        if not is_last and await asyncio.to_thread(files.exists, self._directory, record):
             return False
         path = namespaces.network_of(self._state, record.container, record.run)
         with contextlib.suppress(ShimFailed):
             await self._on_disk(path, lambda: namespace.unmake(path))
-        log.warning("network given up, its record was removed", container=record.container, run=record.run)
+        event = "network given up, its record was removed"
+        if is_last:
+            event = "network given up, as was asked"
+            try:
+                await asyncio.to_thread(files.remove, self._directory, record)
+            except OSError as error:
+                log.error("a record stays, and comes back with the next exitd", record=record.id, why=error.strerror)
+        log.warning(event, container=record.container, run=record.run)
         self._records.pop(record.id, None)
         return True
 
     async def _delete(self, record: AttachmentRecord) -> None:
+        """Take down what there is of it, the last first. Raises the first failure, after all have been tried."""
         path = namespaces.network_of(self._state, record.container, record.run)
         if record.id in self._inherited:
             what = f"the plugins of {record.id}"
@@ -286,13 +380,35 @@ class NetworkDesk(Participant):
                 log.warning("a process that a plugin has left keeps its lock", container=record.container, path=path)
             self._inherited.discard(record.id)
         bound = await asyncio.to_thread(namespace.is_there, path)
-        endpoint = Endpoint(record.id, path if bound else "", path, record.ports)
+        failures: list[Exception] = []
+        left = record
         async with self._resting:
-            await plugins.delete(record.network, endpoint, self._plugin_dirs(record), record.result)
+            for link in reversed(record.links):
+                endpoint = replace(_endpoint(record, link, path), namespace=path if bound else "")
+                try:
+                    await plugins.delete(link.network, endpoint, self._plugin_dirs(link), link.result)
+                except (ExitdError, OSError) as error:
+                    failures.append(error)
+                else:
+                    left = left.without(link.interface)
+        if failures:
+            await self._note_left(record, left)
+            raise failures[0]
         await self._on_disk(f"the network namespace at {path}", lambda: namespace.unmake(path))
         await self._on_disk(f"the record of {record.id}", lambda: files.remove(self._directory, record))
         self._records.pop(record.id, None)
-        log.info("detached", container=record.container, run=record.run, network=record.network.name)
+        log.info("detached", container=record.container, run=record.run, network=", ".join(record.networks))
+
+    async def _note_left(self, record: AttachmentRecord, left: AttachmentRecord) -> None:
+        """Note which links are still to be taken down. What cannot be noted is taken down once more by the next exitd,
+        which CNI allows."""
+        if left == record or not await asyncio.to_thread(files.exists, self._directory, record):
+            return
+        self._records[record.id] = left
+        try:
+            await asyncio.to_thread(files.write, self._directory, left)
+        except OSError as error:
+            log.warning("what is left of a network is not noted", container=record.container, why=error.strerror)
 
     async def _idle(self, what: str, path: str) -> bool:
         """Return when no plugin of an earlier exitd works on the attachment: they outlive it by a limit. False if one
@@ -312,9 +428,35 @@ class NetworkDesk(Participant):
             log.warning("whether plugins are at work is not known", path=path, why=error.strerror)  # holds no DEL back
         return True
 
-    def _plugin_dirs(self, record: AttachmentRecord) -> tuple[str, ...]:
+    def _plugin_dirs(self, link: NetworkLink) -> tuple[str, ...]:
         """Return where its plugins were, and then where they are by today's configuration: they may have moved."""
-        return tuple(dict.fromkeys((*record.plugin_dirs, *self._config().network.plugin_dirs)))
+        return tuple(dict.fromkeys((*link.plugin_dirs, *self._config().network.plugin_dirs)))
+
+    # -- what cannot be taken down
+
+    def stuck(self) -> tuple[StuckAttachment, ...]:
+        """Return what has failed to be taken down at least once, and is still tried."""
+        return tuple(sorted((stuck for stuck, _ in self._stuck()), key=attrgetter("record")))
+
+    def _stuck(self) -> list[tuple[StuckAttachment, TakingDown]]:
+        found = ((self._records[id], each) for id, each in self._taken_down.items() if id in self._records)
+        return [(_stuck(record, each), each) for record, each in found if each.tries]
+
+    async def prune_networks(self) -> PrunedNetworks:
+        """Try once more what has failed to be taken down, and give up what fails again. Raises Busy while plugins are
+        still at work after a limit."""
+        wanted = self._stuck()
+        for _, each in wanted:
+            each.hurry()
+        try:
+            async with asyncio.timeout(PRUNE_SECONDS):
+                for _, each in wanted:
+                    await each.ended.wait()
+        except TimeoutError as error:
+            raise Busy("plugins are still at work on what is to be taken down; try again") from error
+        given_up = tuple(replace(stuck, why=each.why) for stuck, each in wanted if each.is_given_up)
+        gone = (stuck for stuck, each in wanted if not each.is_given_up and stuck.record not in self._records)
+        return PrunedNetworks(tuple(gone), given_up)
 
     # -- after a daemon start
 
@@ -353,16 +495,28 @@ class NetworkDesk(Participant):
         path = namespaces.network_of(self._state, record.container, record.run)
         try:
             await self._node.containers.find(record.container)
-            if self._is_used(record) and await asyncio.to_thread(namespace.is_there, path):
-                endpoint = Endpoint(record.id, path, path, record.ports)
-                async with self._resting:
-                    await plugins.check(record.network, endpoint, self._plugin_dirs(record), record.result)
-                log.info("network checked", container=record.container, network=record.network.name)
+            if not (self._is_used(record) and await asyncio.to_thread(namespace.is_there, path)):
+                return
+        except (ExitdError, OSError) as error:
+            if self._is_used(record):
+                names = ", ".join(record.networks)
+                log.warning("the network cannot be checked", container=record.container, network=names, why=str(error))
+            return
+        for link in record.links:
+            await self._check_link(record, link, path)
+
+    async def _check_link(self, record: AttachmentRecord, link: NetworkLink, path: str) -> None:
+        what = {"container": record.container, "network": link.network.name}
+        try:
+            async with self._resting:
+                await plugins.check(link.network, _endpoint(record, link, path), self._plugin_dirs(link), link.result)
+            log.info("network checked", **what)
         except (ExitdError, OSError) as error:
             if self._is_used(record):
                 found = "a plugin finds the network not as it was made"
-                event = found if isinstance(error, ToolFailed) else "the network cannot be checked"
-                log.warning(event, container=record.container, network=record.network.name, why=str(error))
+                log.warning(
+                    found if isinstance(error, ToolFailed) else "the network cannot be checked", **what, why=str(error)
+                )
 
     # -- what callers are shown
 
@@ -413,6 +567,56 @@ def _first(found: list[files.Config]) -> tuple[NetworkConfig | None, str]:
 def _refuse_ports(spec: Spec) -> Spec:
     why = "they are the machine's" if spec.network == networks.HOST else "nothing reaches them"
     raise BadRequest(f"ports: with network {spec.network} {why}; leave the ports out, or name a network", field="ports")
+
+
+def _refuse_addresses(spec: Spec) -> Spec:
+    if spec.wishes:
+        raise BadRequest(
+            f"addresses: with network {spec.network} there is none to choose; leave them out, or name a network",
+            field="addresses",
+        )
+    return spec
+
+
+def _settled_wishes(spec: Spec, found: list[NetworkConfig]) -> tuple[AddressWish, ...]:
+    """Return the wishes with the names of their networks, `found`, one for each. Raises BadRequest for a network that
+    takes none."""
+    known = {"": found[0], **dict(zip(spec.networks, found, strict=True)), **{each.name: each for each in found}}
+    settled: dict[str, AddressWish] = {}
+    for wish in spec.wishes:
+        network = known.get(wish.network)
+        if network is None:
+            raise BadRequest(
+                f"addresses: {wish.network} is none of its networks, {', '.join(each.name for each in found)}",
+                field="addresses",
+            )
+        for capability, value in ((IPS, wish.ips), (MAC, wish.mac)):
+            if value and not network.takes(capability):
+                raise BadRequest(
+                    f"addresses: network {network.name} gives none that is asked for; add "
+                    f'"capabilities": {{"{capability}": true}} to the plugin in its file that does (bridge, macvlan)',
+                    field="addresses",
+                )
+        if network.name in settled:
+            raise BadRequest(f"addresses: those of network {network.name} are there twice", field="addresses")
+        settled[network.name] = replace(wish, network=network.name)
+    return tuple(settled.values())
+
+
+def _endpoint(record: AttachmentRecord, link: NetworkLink, path: str) -> Endpoint:
+    return Endpoint(record.id, path, path, link.interface, link.ports, link.ips, link.mac)
+
+
+def _answer(link: NetworkLink, result: str, path: str) -> Attached:
+    try:
+        return calls.answer(result, link.network.name, path, link.interface)
+    except NotAnswer as error:
+        raise ToolFailed(f"network {link.network.name}: what its plugins answered: {error}") from error
+
+
+def _stuck(record: AttachmentRecord, under_way: TakingDown) -> StuckAttachment:
+    names = record.networks
+    return StuckAttachment(record.id, record.container, record.run, names, record.ports, under_way.tries, under_way.why)
 
 
 def _shown(port: PublishedPort) -> str:

@@ -142,7 +142,7 @@ def _container_matches(term: Term, container: Container) -> bool:
         case "volume":
             return any({mount.volume, mount.source, mount.destination} & {*term.values} for mount in spec.mounts)
         case "network":
-            return spec.network in term.values
+            return bool({*spec.networks} & {*term.values})
         case "pod":
             return (container.id if spec.pod else spec.sandbox or "-").startswith(term.values)
     return False

@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Iterator
 
 from shim.frozen import frozen
+from supervisor.model.errors import BadRequest
 
 NONE, HOST, POD, BRIDGE, AUTO = "none", "host", "pod", "bridge", "auto"
 WITHOUT = frozenset({NONE, HOST, POD})  # no network of a configuration is called so
 PROTOCOLS = ("tcp", "udp", "sctp")
 MOST_PORT = 65535
 MOST_PUBLISHED = 1024  # of one container: each is several rules of the kernel, and a plugin has 30 s for all of them
+MOST_NETWORKS = 16  # of one container
+MOST_WISHED = 8  # addresses for one interface
 EVERY = frozenset({"", "0.0.0.0", "::"})  # as `ipaddress` writes them
 
 
@@ -21,6 +24,36 @@ class PublishedPort:
     host_port: int = 0
     protocol: str = "tcp"
     host_ip: str = ""
+
+
+@frozen
+class AddressWish:
+    """The addresses that a network is to give. `network` empty: the container's first. `mac` empty: any."""
+
+    network: str = ""
+    ips: tuple[str, ...] = ()
+    mac: str = ""
+
+
+@frozen
+class StuckAttachment:
+    """What plugins could not take down: `tries` have failed, the last because of `why`. Others do not get its ports."""
+
+    record: str
+    container: str
+    run: int
+    networks: tuple[str, ...]
+    ports: tuple[PublishedPort, ...]
+    tries: int
+    why: str
+
+
+@frozen
+class PrunedNetworks:
+    """What came of a last try: taken down after all, or given up."""
+
+    taken_down: tuple[StuckAttachment, ...] = ()
+    given_up: tuple[StuckAttachment, ...] = ()
 
 
 @frozen
@@ -56,6 +89,24 @@ def has_own(network: str, sandbox: str) -> bool:
     """Return whether exitd makes the network namespace, and a network's plugins its interface: not for a member of a
     pod, `sandbox`, which joins its pod's."""
     return network not in ("", *WITHOUT) and not sandbox
+
+
+def refuse_mixed(first: str, more: tuple[str, ...]) -> None:
+    """Raise BadRequest for words that cannot stand beside others: each is the whole network of a container."""
+    if not more:
+        return
+    if not first:
+        raise BadRequest("more_networks: name the first one in network", field="network")
+    if alone := next((each for each in (first, *more) if each in WITHOUT), ""):
+        raise BadRequest(
+            f"network {alone}: it is the whole network of a container, and no other goes with it; leave one out",
+            field="network",
+        )
+
+
+def interface(index: int) -> str:
+    """Return the name of a container's interface in the network of that place among its networks."""
+    return f"eth{index}"
 
 
 def addresses(attached: Iterable[Attached]) -> tuple[str, ...]:

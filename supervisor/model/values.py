@@ -6,7 +6,7 @@ from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SI
 
 from shim.frozen import frozen
 from supervisor.model.limits import Change, ContainerLimits, HostDevice
-from supervisor.model.networks import Attached, PublishedPort
+from supervisor.model.networks import AddressWish, Attached, PublishedPort
 from supervisor.model.resolver import Resolver
 from supervisor.model.rights import Rights
 from supervisor.model.secrets import MountedFile, SecretWords
@@ -542,6 +542,13 @@ class Spec:
     publish_all: bool = False  # also the ports that its image names, and `expose`
     expose: tuple[tuple[int, str], ...] = ()  # port and protocol
     network_hint: str = ""  # why it has none, or another than the first, though it asked for the default
+    more_networks: tuple[str, ...] = ()  # eth1 and so on; `network` is eth0
+    wishes: tuple[AddressWish, ...] = ()
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """All that it has, in the order of its interfaces; or one word that stands for none."""
+        return (self.network, *self.more_networks)
 
 
 class Phase(StrEnum):

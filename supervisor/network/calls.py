@@ -12,9 +12,8 @@ from shim.frozen import frozen
 from shim.patterns import LatePattern
 from supervisor.model.addresses import address, with_prefix
 from supervisor.model.networks import Attached, PublishedPort
-from supervisor.network.conflist import PORTS, NetworkConfig, PluginConfig
+from supervisor.network.conflist import IPS, MAC, PORTS, NetworkConfig, PluginConfig
 
-INTERFACE = "eth0"
 MOST_ADDRESSES = 64
 MOST_WORDS = 32  # name servers, domains and options, of each so many
 MOST_ERROR = 500  # characters of a plugin's words
@@ -36,12 +35,16 @@ class Verb(StrEnum):
 @frozen
 class Endpoint:
     """Whom a request is about. `attachment` is the container's id for the plugins; `namespace` the path of its network
-    namespace, empty when that has gone; `lock` the path beside which the lock of the work on it is."""
+    namespace, empty when that has gone; `lock` the path beside which the lock of the work on it is. `ips` and `mac`:
+    the addresses that it is to have, empty: any."""
 
     attachment: str
     namespace: str
     lock: str
+    interface: str
     ports: tuple[PublishedPort, ...] = ()
+    ips: tuple[str, ...] = ()
+    mac: str = ""
 
 
 def environment(verb: Verb, endpoint: Endpoint, plugin_dirs: Iterable[str]) -> dict[str, str]:
@@ -50,7 +53,7 @@ def environment(verb: Verb, endpoint: Endpoint, plugin_dirs: Iterable[str]) -> d
         "CNI_COMMAND": verb.value,
         "CNI_CONTAINERID": endpoint.attachment,
         "CNI_NETNS": endpoint.namespace,
-        "CNI_IFNAME": INTERFACE,
+        "CNI_IFNAME": endpoint.interface,
         "CNI_ARGS": "IgnoreUnknown=1",
         "CNI_PATH": ":".join(plugin_dirs),
     }
@@ -62,8 +65,9 @@ def request(network: NetworkConfig, plugin: PluginConfig, endpoint: Endpoint, pr
     document: dict[str, Any] = json.loads(plugin.text)
     document.pop("capabilities", None)
     document |= {"name": network.name, "cniVersion": network.version}
-    if PORTS in plugin.capabilities and endpoint.ports:
-        document["runtimeConfig"] = {PORTS: [_mapping(port) for port in endpoint.ports]}
+    asked = {PORTS: [_mapping(port) for port in endpoint.ports], IPS: list(endpoint.ips), MAC: endpoint.mac}
+    if given := {name: value for name, value in asked.items() if value and name in plugin.capabilities}:
+        document["runtimeConfig"] = given
     if previous:
         document["prevResult"] = json.loads(previous)
     return json.dumps(document)
@@ -78,15 +82,15 @@ def _mapping(port: PublishedPort) -> dict[str, object]:
     return {**mapping, "hostIP": port.host_ip} if port.host_ip else mapping
 
 
-def answer(text: str, network: str, namespace: str) -> Attached:
+def answer(text: str, network: str, namespace: str, interface: str) -> Attached:
     """Return what ADD has given. Raises NotAnswer."""
     found = _object(_json(text), "the answer")
     addresses = list(_addresses(_list(found.get("ips"))))
     dns = _object(found.get("dns") or {}, "dns")
     return Attached(
         network,
-        INTERFACE,
-        _mac(_list(found.get("interfaces")), namespace),
+        interface,
+        _mac(_list(found.get("interfaces")), namespace, interface),
         tuple(address for address, _ in addresses),
         tuple(dict.fromkeys(gateway for _, gateway in addresses if gateway)),
         tuple(_address(each) for each in _few(dns.get("nameservers"))),
@@ -171,12 +175,12 @@ def _addresses(ips: list[object]) -> Iterator[tuple[str, str]]:
         yield own, _address(found["gateway"]) if found.get("gateway") else ""
 
 
-def _mac(interfaces: list[object], namespace: str) -> str:
+def _mac(interfaces: list[object], namespace: str, interface: str) -> str:
     """Return the hardware address of the container's own interface."""
     for each in interfaces:
         found = _object(each, "an interface")
         mac = found.get("mac")
-        inside = found.get("sandbox") == namespace or (found.get("name") == INTERFACE and found.get("sandbox"))
+        inside = found.get("sandbox") == namespace or (found.get("name") == interface and found.get("sandbox"))
         if inside and isinstance(mac, str) and _MAC.fullmatch(mac):
             return mac.lower()
     return ""

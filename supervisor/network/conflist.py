@@ -16,6 +16,7 @@ MOST_PLUGINS = 32
 MOST_DEPTH = 64
 MOST_SHOWN = 80  # characters of a wrong value
 PORTS = "portMappings"  # the capability of plugins that publish ports
+IPS, MAC = "ips", "mac"  # of those that give the addresses that are asked for
 
 _NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
 _TYPE = LatePattern(r"[^/\0]{1,128}")
@@ -46,7 +47,10 @@ class NetworkConfig:
 
     @property
     def publishes(self) -> bool:
-        return any(PORTS in plugin.capabilities for plugin in self.plugins)
+        return self.takes(PORTS)
+
+    def takes(self, capability: str) -> bool:
+        return any(capability in plugin.capabilities for plugin in self.plugins)
 
     @property
     def is_of_04(self) -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 from exitd_client import AsyncClient, Client, Mount, NeverEnded, calls, errors, messages, spec, values, wire
 from exitd_client.following import Following
+from exitd_client.logfollowing import FollowedLog
 from supervisor.model import errors as daemons
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -100,6 +101,7 @@ def test_parts_within_parts_become_messages_and_no_secret_is_shown() -> None:
         "secrets": spec.Secrets(env={"KEY": "s3cret"}, words={"$(KEY)": "s3cret"}),
         "mounts": [Mount(destination="/d", files=[spec.MountFile(path="f", content=b"s3cret")], secret=True)],
         "ports": [spec.Port(container_port=80)],
+        "addresses": [spec.AddressWish(ips=["10.0.0.2"])],
     }
     made = calls.create("x", ["true"], given, replaces=False).request.spec
     readiness = made.probes.readiness
@@ -107,6 +109,7 @@ def test_parts_within_parts_become_messages_and_no_secret_is_shown() -> None:
     assert not made.probes.HasField("startup") and not readiness.HasField("tcp")
     assert (list(made.secrets.env), dict(made.secrets.words)) == (["KEY=s3cret"], {"$(KEY)": "s3cret"})
     assert (made.mounts[0].files[0].content, made.ports[0].container_port) == (b"s3cret", 80)
+    assert list(made.addresses[0].ips) == ["10.0.0.2"]
     assert "s3cret" not in repr(given)
 
 
@@ -231,6 +234,37 @@ def test_a_reader_of_events_goes_on_behind_the_last_number_and_back_for_what_cam
     assert following.read(reply(lost={"from": 12, "to": 20})) is None
     assert following.missed
     assert (following.call().request.from_seq, following.missed) == (12, False)
+
+
+def log_reply(**item: Any) -> Any:
+    return messages.message("LogsReply")(**item)
+
+
+def test_a_reader_of_a_log_goes_on_behind_the_last_byte() -> None:
+    log = FollowedLog(calls.logs("web", follow=True, tail=3, since=None, until=None, run=0))
+    assert (log.call().request.positions, log.call().request.HasField("after"), log.may_go_on) == (True, False, True)
+    assert log.read(log_reply(position={"offset": 5})) is None
+    for data, stream in ((b"abc", "stdout"), (b"x", "stderr")):
+        part = log.read(log_reply(data=data, stream=stream))
+        assert part is not None and (part.data, part.stream) == (data, stream)
+    assert log.call().request.after.offset == 5
+    assert log.read(log_reply(position={"offset": 5})) is None
+    assert log.read(log_reply(data=b"ab", stream="stdout")) is None
+    assert log.read(log_reply(position={"offset": 6})) is None  # within what was shown
+    part = log.read(log_reply(data=b"cd", stream="stdout"))
+    assert part is not None and part.data == b"d"
+    assert log.read(log_reply(data=b"x", stream="stderr")) is None
+    assert log.read(log_reply(position={"offset": 9})) is None
+    assert log.call().request.after.offset == 9
+    gap = log.read(log_reply(position={"offset": 0}, gap=True))
+    assert gap is not None and (gap.data, gap.gap) == (b"", True)
+
+
+def test_a_log_without_positions_goes_on_only_where_nothing_was_shown() -> None:
+    log = FollowedLog(calls.logs("web", follow=True, tail=0, since=None, until=None, run=0))
+    log.call()
+    log.read(log_reply(data=b"a", stream="stdout"))
+    assert not log.may_go_on
 
 
 def test_the_socket_is_found_as_exitctl_finds_it() -> None:

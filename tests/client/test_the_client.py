@@ -216,6 +216,51 @@ def test_events_and_a_wait_go_on_over_a_restart_of_exitd(up: Daemon, exitd: Clie
     assert exitd.version().api  # the same client goes on, introduced anew
 
 
+WRITES = "i=0; while [ $i -lt 4000 ]; do echo line-$i; i=$((i + 1)); [ $((i % 500)) -ne 0 ] || read go; done"
+WRITTEN = b"".join(b"line-%d\n" % number for number in range(4000))
+
+
+def test_logs_that_are_followed_go_on_over_restarts_of_exitd_to_the_byte(up: Daemon, tmp_path: pathlib.Path) -> None:
+    """Both clients follow; the container writes its next lines when exitd is dead, and when it is back."""
+    os.mkfifo(tmp_path / "go")
+    line = os.open(tmp_path / "go", os.O_RDWR)
+    path, shown = f"{up.state}/exitd.sock", [b"", b""]
+
+    def follow() -> None:
+        with Client(path) as client:
+            for part in client.logs("writes", follow=True, timeout=LIMIT):
+                shown[0] += part.data
+
+    async def follow_too() -> None:
+        async with AsyncClient(path) as client:
+            async for part in client.logs("writes", follow=True, timeout=LIMIT):
+                shown[1] += part.data
+
+    def is_shown(lines: int) -> bool:
+        return all(each.count(b"\n") == lines for each in shown)
+
+    with Client(path) as exitd:
+        mounts = [Mount(source=str(tmp_path), destination="/mnt")]
+        exitd.run(args=["sh", "-c", f"exec </mnt/go; {WRITES}"], name="writes", rootfs="/", mounts=mounts)
+        readers = [threading.Thread(target=follow), threading.Thread(target=lambda: asyncio.run(follow_too()))]
+        for each in readers:
+            each.start()
+        for round in range(1, 8):
+            until(lambda: is_shown(500 * round), f"not all is shown: {[len(each) for each in shown]}")  # noqa: B023
+            if round % 3 == 0:
+                up.kill()
+                os.write(line, b"\n")
+                up.start()
+            else:
+                os.write(line, b"\n")
+        os.write(line, b"\n")
+        for each in readers:
+            each.join(LIMIT)
+        assert shown == [WRITTEN, WRITTEN]
+        assert exitd.wait("writes", timeout=LIMIT).code is not None
+    os.close(line)
+
+
 def test_no_exitd_is_named_and_takes_no_time(tmp_path: pathlib.Path) -> None:
     with Client(f"{tmp_path}/none.sock", reconnect_seconds=0) as nobody, pytest.raises(Unreachable):
         nobody.wait("web", timeout=LIMIT)

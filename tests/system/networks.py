@@ -20,7 +20,7 @@ from tests.system.runtimes import Gates
 SECONDS = 30.0
 ADDRESS = "range .NetworkSettings.Networks}}{{.IPAddress}}{{end"
 PLUGINS = "/usr/lib/cni"
-SUBNET = "10.99.0.0/24"
+SUBNET, SECOND_SUBNET = "10.99.0.0/24", "10.96.0.0/24"
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,20 @@ class Net:
         path.write_text(json.dumps(document))
         path.chmod(0o644)
 
-    def bridge(self, **more: Any) -> dict[str, Any]:
+    def bridge(self, subnet: str = SUBNET, **more: Any) -> dict[str, Any]:
         """The plugin of a bridge, whose addresses are kept below `base`."""
         ipam = {
             "type": "host-local",
             "dataDir": str(self.base / "leases"),
-            "ranges": [[{"subnet": SUBNET}]],
+            "ranges": [[{"subnet": subnet}]],
             "routes": [{"dst": "0.0.0.0/0"}],
         }
         return {"type": "bridge", "bridge": "exitd0", "isGateway": True, "ipMasq": True, "ipam": ipam, **more}
+
+    def write_second(self) -> None:
+        """Another network, `second`, which gives the addresses that are asked for, and publishes no ports."""
+        takes = {"ips": True, "mac": True}
+        self.write("second", self.bridge(SECOND_SUBNET, bridge="exitd2", capabilities=takes), number=20)
 
     def run(self, *words: str) -> str:
         """What a command printed that ran in the daemon's namespace."""
@@ -110,6 +115,9 @@ def net() -> Iterator[Net]:
 
 GATED = """#!/bin/sh
 gate={gates}/{name}-$CNI_COMMAND
+for each in $gate-$CNI_IFNAME.before $gate-$CNI_IFNAME.after; do
+	[ ! -p $each ] || gate=$gate-$CNI_IFNAME
+done
 if [ -p $gate.before ]; then echo $$ >$gate.here; read line <$gate.before; fi
 if [ -p $gate.after ]; then
 	{plugins}/{name}
@@ -130,7 +138,8 @@ exec {iptables} "$@"
 
 
 class PluginGates(Gates):
-    """Plugins that can be halted before or after their work: `bridge-ADD.before`, `host-local-DEL.after`, ... At
+    """Plugins that can be halted before or after their work: `bridge-ADD.before`, `host-local-DEL.after`, ...,
+    and those of one interface alone: `bridge-ADD-eth1.before`. At
     `iptables-DEL.before` bridge has removed the interface, by which alone it finds the rules that it is to remove."""
 
     def __init__(self, directory: pathlib.Path) -> None:

@@ -60,8 +60,8 @@ def test_dockers_spelling_is_read_and_what_exitd_lacks_is_refused_before_anythin
     assert (said.code, said.out, said.err) == (7, "", "")
     refused = cli("run", "--name", "published", "-p", "80:80", "--rm", "/", "true")
     assert (refused.code, refused.out) == (125, "") and "no network bridge is configured" in refused.err
-    refused = cli("run", "--name", "published", "--ip", "192.0.2.1", "--rm", "/", "true")
-    assert (refused.code, refused.out) == (125, "") and "choose addresses" in refused.err
+    refused = cli("run", "--name", "published", "--network-alias", "db", "--rm", "/", "true")
+    assert (refused.code, refused.out) == (125, "") and "by address" in refused.err
     assert "published" not in cli.ok("container", "ls", "-a", "--format", "{{.Name}}")
 
 

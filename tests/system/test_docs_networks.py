@@ -32,6 +32,7 @@ def test_the_commands_of_the_page_work_in_a_network_of_its_file(tmp_path: pathli
         # Only where the leases are is another place: the page's is this machine's.
         document["plugins"][0]["ipam"]["dataDir"] = str(net.base / "leases")
         (net.configurations / "10-pods.conflist").write_text(json.dumps(document))
+        net.write_second()
         with networks.daemon(net) as daemon:
             session, printed = Session(Cli(daemon), tmp_path), {}
             for command in commands():
@@ -48,7 +49,7 @@ def test_the_commands_of_the_page_work_in_a_network_of_its_file(tmp_path: pathli
             assert next(text for command, text in printed.items() if "IPAddress" in command)[:6] == "10.88."
             assert printed["exitctl port api"] == "80/tcp -> 0.0.0.0:8080\n53/udp -> 127.0.0.1:5353\n"
             assert printed["exitctl run --rm --network none --rootfs / ls /sys/class/net"] == "lo\n"
-            assert " pods, configured in " in printed["exitctl doctor"]
+            assert " pods, second, configured in " in printed["exitctl doctor"]
             until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
 
 
@@ -71,4 +72,4 @@ def test_the_complaints_on_the_page_are_in_the_code() -> None:
 
 
 def test_what_is_refused_leads_to_the_page() -> None:
-    assert "docs/networks.md" in OPTIONS["--ip"]
+    assert "docs/networks.md" in OPTIONS["--network-alias"]

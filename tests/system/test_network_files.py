@@ -14,7 +14,7 @@ import pytest
 
 from shim import native
 from supervisor.network import files, namespace, records
-from tests.supervisor.network.test_records import RECORD
+from tests.supervisor.network.test_records import ANSWERED, RECORD
 
 MS_NOSUID = 2
 HOLDER = "import sys; print(flush=True); sys.stdin.read()"
@@ -54,7 +54,7 @@ def test_a_full_disk_refuses_a_record_and_holds_no_removal_back(small: pathlib.P
     files.write(top, RECORD)
     fill(small)
     with pytest.raises(OSError) as refused:
-        files.write(top, RECORD.with_result('{"ips": []}'))
+        files.write(top, ANSWERED)
     assert refused.value.errno == errno.ENOSPC
     assert list(files.read(top)) == [RECORD] and os.listdir(top) == [RECORD.id]
     files.remove(top, RECORD)

@@ -16,6 +16,7 @@ from tests.system.test_recovery import pretended_boot
 from tests.system.waits import until
 
 FAILS = """#!/bin/sh
+echo $CNI_COMMAND $CNI_IFNAME >>{directory}/calls
 [ $CNI_COMMAND = ADD ] && exec cat {directory}/answer
 [ -e {directory}/mended ] && exit 0
 echo '{{"cniVersion": "1.0.0", "code": 11, "msg": "the switch does not answer"}}'
@@ -26,6 +27,7 @@ exit 1
 @pytest.fixture(scope="module")
 def net() -> Iterator[Net]:
     with networks.net() as made:
+        made.write_second()
         yield made
 
 
@@ -54,13 +56,17 @@ def logged(daemon: Daemon, event: str) -> list[dict[str, object]]:
 def test_what_lives_on_keeps_its_network_and_is_checked_and_what_differs_is_logged(
     cli: Cli, daemon: Daemon, net: Net
 ) -> None:
-    cli.background("one", "sleep", "1000")
+    cli.background("one", "--network", "pods,second", "sleep", "1000")
     cli.background("two", "sleep", "1000")
-    before, id = net.left(daemon), cli.field("two", ".Id")
+    before, id, whole = net.left(daemon), cli.field("two", ".Id"), cli.field("one", ".Id")
     daemon.kill()
     net.run("nsenter", f"--net={daemon.state}/netns/{id}-1", "ip", "route", "delete", "default")
     daemon.start()
-    until(lambda: logged(daemon, "network checked"), "the one that is whole is not checked")
+    checked = [{"container": whole, "network": name} for name in ("pods", "second")]
+    until(
+        lambda: [{key: line[key] for key in checked[0]} for line in logged(daemon, "network checked")] == checked,
+        "the one that is whole is not checked in each of its networks",
+    )
     warning = "a plugin finds the network not as it was made"
     until(lambda: [line["container"] for line in logged(daemon, warning)] == [id], "the other is not reported")
     assert net.left(daemon) == before
@@ -165,6 +171,63 @@ def test_a_port_is_refused_to_others_while_rules_lead_from_it_to_a_container_tha
     daemon.start()
     until(lambda: not list((daemon.root / "networks").glob("*-[12]")), "it is not taken down")
     cli.background("two", "-p", "8080:80", "sleep", "1000")
+    (net.configurations / "40-switched.conflist").unlink()
+
+
+def test_of_several_networks_each_is_taken_down_once_the_last_first_and_what_fails_alone_is_repeated(
+    cli: Cli, daemon: Daemon, net: Net
+) -> None:
+    own = net.base / "own"
+    good, bad = own / "good", own / "switch"
+    good.mkdir()
+    for program, directory in ((own / "well", good), (bad, own)):
+        program.write_text(FAILS.format(directory=directory))
+        program.chmod(0o755)
+        (directory / "answer").write_text(json.dumps({"cniVersion": "1.0.0", "ips": [{"address": "10.97.0.2/24"}]}))
+    (good / "mended").touch()
+    for each in (own / "mended", own / "calls"):
+        each.unlink(missing_ok=True)
+    names = ("one", "two", "three")
+    for number, name in enumerate(names):
+        net.write(name, {"type": "switch" if name == "two" else "well"}, number=40 + number)
+    cli.background("web", "--network", ",".join(names), "sleep", "1000")
+    cli.ok("rm", "-f", "web")
+    until(lambda: (own / "calls").read_text().count("DEL") > 1, "it is not tried again")
+    assert (good / "calls").read_text().split() == ["ADD", "eth0", "ADD", "eth2", "DEL", "eth2", "DEL", "eth0"]
+    (left,) = (daemon.root / "networks").glob("*-1")
+    assert [each["interface"] for each in json.loads(left.read_text())["links"]] == ["eth1"]
+    daemon.kill()
+    (own / "mended").touch()
+    daemon.start()
+    until(lambda: not left.exists(), "it is not taken down")
+    assert (good / "calls").read_text().count("DEL") == 2
+    assert set((own / "calls").read_text().split()) == {"ADD", "DEL", "eth1"}
+    for path in net.configurations.glob("4*"):
+        path.unlink()
+
+
+def test_what_cannot_be_taken_down_is_shown_and_given_up_by_prune(cli: Cli, daemon: Daemon, net: Net) -> None:
+    own = net.base / "own"
+    (own / "switch").write_text(FAILS.format(directory=own))
+    (own / "switch").chmod(0o755)
+    (own / "mended").unlink(missing_ok=True)
+    (own / "answer").write_text(json.dumps({"cniVersion": "1.0.0", "ips": [{"address": "10.97.0.2/24"}]}))
+    net.write("switched", {"type": "switch", "capabilities": {"portMappings": True}}, number=40)
+    cli.background("one", "--network", "switched", "-p", "8080:80", "sleep", "1000")
+    record = f"{cli.field('one', '.Id')}-1"
+    cli.ok("rm", "-f", "one")
+    (shown,) = json.loads(cli.ok("network", "inspect", "switched"))[0]["Stuck"]
+    assert (shown["Record"], shown["Ports"]["80/tcp"][0]["HostPort"]) == (record, "8080")
+    words = f"{record}: network switched is not taken down after "
+    for said in (cli("network", "ls").err, cli("doctor").out):
+        assert words in said and "keeps 0.0.0.0:8080/tcp" in said and "exitctl network prune" in said, said
+    refused = cli("network", "prune")
+    assert (refused.code != 0, "give up what fails again?" in refused.err) == (True, True), refused
+    pruned = cli("network", "prune", "-f")
+    assert (pruned.code, pruned.out) == (0, f"{record}\n"), pruned
+    assert f"given up: {record}" in pruned.err and "the switch does not answer" in pruned.err
+    assert net.left(daemon) == NOTHING and cli.ok("network", "prune", "-f") == ""
+    cli.background("two", "-p", "8080:80", "--network", "pods", "sleep", "1000")
     (net.configurations / "40-switched.conflist").unlink()
 
 

@@ -6,9 +6,11 @@ import pathlib
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from protos.exitd.v1 import exitd_pb2 as pb
 from tests.supervisor.images.building import Made
 from tests.system import daemons, images, networks
 from tests.system.daemons import Daemon
@@ -22,6 +24,7 @@ SERVE = "import socket; s = socket.create_server(('', 80)); c = s.accept()[0]; c
 @pytest.fixture(scope="module")
 def net() -> Iterator[Net]:
     with networks.net() as made:
+        made.write_second()
         yield made
 
 
@@ -113,11 +116,46 @@ def test_a_port_that_another_has_is_refused_and_one_that_is_left_open_is_chosen(
     for words, said in (
         (("-p", "80", "--network", "none"), "leave the ports out"),
         (("-p", "80", "--network", "host"), "they are the machine's"),
-        (("--network", "other"), "no network other is configured: there is pods"),
+        (("--network", "other"), "no network other is configured: there is pods, second"),
+        (("--network", "pods", "--network", "none"), "network none: it is the whole network of a container"),
+        (("--network", "bridge,pods"), "network pods is there twice"),
+        (("--network", "pods:ip=10.99.0.9"), 'network pods gives none that is asked for; add "capabilities"'),
+        (("--network", "host", "--ip", "10.99.0.9"), "with network host there is none to choose"),
+        (("-p", "80", "--network", "second"), "network second has no plugin that publishes ports"),
         (("-p", "1-2:1-3"), "different lengths"),
     ):
         refused = cli("run", *words, "--rootfs", "/", "true")
         assert (refused.code, said in refused.err) == (125, True), refused
+
+
+def test_a_container_of_several_networks_has_an_interface_in_each(cli: Cli, net: Net) -> None:
+    """The ports are published by the one that does, and addresses are those that were asked for."""
+    asked = ("--network", "second", "--network", "pods", "--ip", "10.96.0.77", "--mac-address", "02:00:00:00:00:77")
+    cli.background("web", *asked, "-p", "8080:80", "python3", "-c", SERVE)
+    until(lambda: ":80" in cli.ok("exec", "web", "sh", "-c", "ss -ltn"), "nothing listens in the container")
+    found = json.loads(cli.field("web", "json .NetworkSettings.Networks"))
+    assert [(name, each["Interface"]) for name, each in found.items()] == [("second", "eth0"), ("pods", "eth1")]
+    first, second = (each["IPAddress"] for each in found.values())
+    assert (first, found["second"]["MacAddress"]) == ("10.96.0.77", "02:00:00:00:00:77")
+    assert net.leases() == sorted([first, second])
+    inside = cli.ok("exec", "web", "sh", "-c", "ip -o address; cat /etc/hosts")
+    assert f"eth0    inet {first}/24" in inside and f"eth1    inet {second}/24" in inside and f"{second}\t" in inside
+    assert cli.ok("ps", "-q", "--no-trunc", "--filter", "network=pods") == cli.field("web", ".Id")
+    for name in ("pods", "second"):
+        assert cli.ok("network", "inspect", "--format", "{{len .Containers}}", name) == "1"
+    assert answer(net, "10.99.0.1", 8080) == b"hello"
+    cli.ok("rm", "-f", "web")
+    cli.background("again", "--network", "name=second,ip=10.96.0.77", "sleep", "1000")
+    assert net.leases() == ["10.96.0.77"]
+
+
+def test_ports_that_are_chosen_for_many_at_once_are_never_the_same(cli: Cli, daemon: Daemon) -> None:
+    published = [pb.PortMapping(container_port=80)]
+    specs = [pb.ContainerSpec(rootfs="/", args=["true"], network="pods", ports=published) for _ in range(20)]
+    with daemon.client() as client, ThreadPoolExecutor(len(specs)) as pool:
+        made = list(pool.map(client.create, specs))
+    ports = [each.spec.ports[0].host_port for each in made]
+    assert len(set(ports)) == len(specs) and min(ports) >= 61000
 
 
 def test_each_run_has_a_network_of_its_own_and_an_ended_container_has_none(cli: Cli, net: Net, daemon: Daemon) -> None:
@@ -133,16 +171,35 @@ def test_each_run_has_a_network_of_its_own_and_an_ended_container_has_none(cli: 
 
 
 def test_a_pod_has_one_network_and_its_members_are_in_it(cli: Cli, net: Net) -> None:
-    pod = cli.ok("run", "-d", "-p", "8080:80", "--annotation", "io.kubernetes.docker.type=podsandbox", "pause")
+    sandbox = ("--annotation", "io.kubernetes.docker.type=podsandbox")
+    pod = cli.ok("run", "-d", "-p", "8080:80", "--network", "pods,second", *sandbox, "pause")
     member = cli.background("member", "--pod", pod, "sleep", "1000")
-    address = cli.field(pod, ADDRESS)
-    assert cli.field(member, ADDRESS) == address and net.leases() == [address]
+    found = json.loads(cli.field(pod, "json .NetworkSettings.Networks"))
+    address, other = (each["IPAddress"] for each in found.values())
+    assert json.loads(cli.field(member, "json .NetworkSettings.Networks")) == found
+    assert net.leases() == sorted([address, other])
     assert f"{address}\t" in cli.ok("exec", member, "cat", "/etc/hosts")
     assert f"inet {address}/24" in cli.ok("exec", member, "ip", "-4", "address", "show", "dev", "eth0")
-    for words in (("-p", "81:81"), ("--network", "other")):
+    for words in (("-p", "81:81"), ("--network", "other"), ("--ip", "10.99.0.9"), ("--network", "pods,second")):
         refused = cli("run", *words, "--pod", pod, "--rootfs", "/", "true")
         assert (refused.code, pod[:12] in refused.err) == (125, True), refused
-    assert json.loads(cli.ok("inspectp", pod))["status"]["network"]["ip"] == address
+    assert json.loads(cli.ok("inspectp", pod))["status"]["network"] == {
+        "ip": address,
+        "additionalIps": [{"ip": other}],
+    }
+
+
+def test_a_sandbox_of_cri_publishes_its_ports(cli: Cli, net: Net, tmp_path: pathlib.Path) -> None:
+    config = {
+        "metadata": {"name": "shop", "namespace": "x"},
+        "port_mappings": [{"host_port": 8080, "container_port": 80}],
+    }
+    (tmp_path / "shop.json").write_text(json.dumps(config))
+    pod = cli.ok("runp", str(tmp_path / "shop.json"))
+    cli.background("member", "--pod", pod, "python3", "-c", SERVE)
+    until(lambda: ":80" in cli.ok("exec", "member", "sh", "-c", "ss -ltn"), "nothing listens in the pod")
+    assert cli.ok("port", pod) == "80/tcp -> 0.0.0.0:8080" and answer(net, "10.99.0.1", 8080) == b"hello"
+    cli.ok("rmp", "-f", pod)
 
 
 def test_a_network_is_taken_down_only_after_the_last_of_its_pod(cli: Cli, net: Net) -> None:
@@ -184,8 +241,8 @@ def test_the_networks_that_are_configured_are_listed_with_what_is_wrong(cli: Cli
         first.unlink()
         assert "05-first.conflist: it is not JSON" in passed.err and "in the next network, pods" in passed.err
         assert "20-wrong.conflist: it is not JSON" in said.err and "30-open.conflist: others than root" in said.err
-        assert cli("network", "ls", "-q").out == "pods\n"
-        (shown,) = json.loads(cli("network", "ls", "--format", "json").out)
+        assert cli("network", "ls", "-q").out == "pods\nsecond\n"
+        shown, _ = json.loads(cli("network", "ls", "--format", "json").out)
         assert (shown["Driver"], shown["Default"], shown["CniVersion"]) == ("bridge", True, "1.0.0")
         assert cli.ok("network", "inspect", "--format", "{{.Driver}}", "pods") == "bridge"
     finally:
@@ -193,7 +250,7 @@ def test_the_networks_that_are_configured_are_listed_with_what_is_wrong(cli: Cli
         open_to_all.unlink()
     said = cli("network", "inspect", "none")
     assert (said.code, "no network none" in said.err) == (125, True)
-    for verb in ("create", "rm", "prune"):
+    for verb in ("create", "rm"):
         assert "a network is a file of CNI" in cli("network", verb).err
 
 

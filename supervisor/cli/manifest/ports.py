@@ -5,7 +5,10 @@ from collections.abc import Iterable
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
 from supervisor.cli.manifest.fields import Field, Notes, text_of
+from supervisor.cli.manifest.marks import MarkedNumber
 from supervisor.model.addresses import address
+
+CRI_PROTOCOLS = ("TCP", "UDP", "SCTP")  # Protocol, by its numbers
 
 
 @frozen
@@ -34,6 +37,37 @@ def mappings_of(container: Field, notes: Notes, *, host_network: bool) -> tuple[
         protocol = text_of(each.get("protocol"), "TCP").lower()
         found.append(PortMapping(host_ip, host_port, port.integer(), protocol))
     return tuple(found)
+
+
+def sandbox_mappings(ports: Field | None, notes: Notes, *, host_network: bool) -> tuple[PortMapping, ...]:
+    """Return the checked `port_mappings` of CRI's PodSandboxConfig that lead from a port of the machine. With the
+    machine's network such a port is the container's own."""
+    found = []
+    for each in ports.items() if ports is not None else ():
+        port, host, protocol = each.get("container_port"), each.get("host_port"), each.get("protocol")
+        host_port = host.integer() if host is not None else 0
+        container_port = port.integer() if port is not None else 0
+        host_ip = _address(each.get("host_ip"), notes)
+        if host is None or not host_port:
+            continue
+        if not container_port:
+            each.refuse(notes, "container_port is missing")
+        elif host_network and host_port != container_port:
+            host.refuse(notes, f"with the machine's network the host's port is the container's, {container_port}")
+        elif not host_network:
+            kind = protocol_of(protocol).lower() if protocol is not None else "tcp"
+            found.append((PortMapping(host_ip, host_port, container_port, kind), host))
+    refuse_clashes(found, notes)
+    return tuple(port for port, _ in found)
+
+
+def protocol_of(field: Field) -> str:
+    """Return a protocol of CRI, by its number or its name. Raises WrongField."""
+    if isinstance(field.node.value, MarkedNumber):
+        return CRI_PROTOCOLS[field.integer(0, len(CRI_PROTOCOLS) - 1)]
+    if field.text() not in CRI_PROTOCOLS:
+        raise field.wrong(f"{field.text()!r} is none of {', '.join(CRI_PROTOCOLS)}")
+    return field.text()
 
 
 def _address(field: Field | None, notes: Notes) -> str:

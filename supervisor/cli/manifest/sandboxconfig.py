@@ -15,6 +15,7 @@ from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
 from supervisor.cli.manifest.marks import MarkedNumber
 from supervisor.cli.manifest.podshape import MOST_ID, NO_DNS, NO_PROFILE, NO_WINDOWS
+from supervisor.cli.manifest.ports import protocol_of, put_ports, sandbox_mappings
 from supervisor.cli.manifest.shape import (
     Check,
     Object,
@@ -164,13 +165,12 @@ _METADATA = Object(
 )
 _PORT = Object(
     {
-        "protocol": quiet,
-        "container_port": quiet,
-        "host_port": refused("exitd passes no ports on; use the machine's network (linux.security_context."
-                             "namespace_options.network: 2), or exitctl run -p with a pause container"),
-        "host_ip": quiet,
+        "protocol": read(protocol_of),
+        "container_port": within(0, 65535),
+        "host_port": within(0, 65535),
+        "host_ip": read(Field.text),
     }
-)  # fmt: skip
+)
 _DNS = Object({"servers": ignored(NO_DNS), "searches": ignored(NO_DNS), "options": ignored(NO_DNS)}, strict=False)
 CONFIG = Object(
     {
@@ -208,7 +208,8 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
     attempt = metadata.get("attempt")
     labels, annotations = config.get("labels"), config.get("annotations")
     network, pid = (_mode_of(security, name) for name in ("network", "pid"))
-    return pb.ContainerSpec(
+    ports = sandbox_mappings(config.get("port_mappings"), notes, host_network=network == "NODE")
+    spec = pb.ContainerSpec(
         image="pause",
         hostname=text_of(config.get("hostname")),
         network="host" if network == "NODE" else "",
@@ -229,6 +230,8 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
             cpu_limit_milli=_cpu(config.get("linux", "resources"), notes),
         ),
     )
+    put_ports(spec, ports)
+    return spec
 
 
 def _rights(security: Field | None) -> pb.RightsSpec | None:

@@ -7,7 +7,7 @@ from supervisor.images.extract import ExtractedCounts
 from supervisor.images.facts import Image, Layer, PrunedImages, RemovedImage
 from supervisor.images.instructions import CommitWords
 from supervisor.model.files import LayerChange, PathStat
-from supervisor.model.networks import NetworkView
+from supervisor.model.networks import NetworkView, PrunedNetworks, PublishedPort, StuckAttachment
 from supervisor.model.pods import PodState
 from supervisor.model.values import By, Container, Exit, Phase, Pod, Spec
 from supervisor.model.views import ContainerUsage, DiskUsage, Occupied, PodView, View
@@ -158,6 +158,16 @@ class FakeNetworks:
             NetworkView("/n/1.conflist", "pods", "1.0.0", ("bridge", "portmap"), True, True, "{}", containers=("c1",)),
             NetworkView("/n/2.conflist", error="it is not JSON"),
         )
+
+    def stuck(self) -> tuple[StuckAttachment, ...]:
+        return (STUCK,)
+
+    async def prune_networks(self) -> PrunedNetworks:
+        self._note("prune_networks")
+        return PrunedNetworks(given_up=(STUCK,))
+
+
+STUCK = StuckAttachment("c1-2", "c1", 2, ("pods",), (PublishedPort(80, 8080),), 3, "the switch does not answer")
 
 
 class FakeUsage:

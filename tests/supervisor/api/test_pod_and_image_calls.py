@@ -91,6 +91,18 @@ def test_networks_are_listed_with_the_files_that_are_none(tmp_path: Path) -> Non
     run(tmp_path, test)
 
 
+def test_what_of_networks_cannot_be_taken_down_is_listed_and_given_up(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        (stuck,) = (await rig.exitd.ListNetworks(pb.ListNetworksRequest())).stuck
+        assert (stuck.record, stuck.container, stuck.run, list(stuck.networks)) == ("c1-2", "c1", 2, ["pods"])
+        assert (stuck.ports[0].host_port, stuck.tries, stuck.why) == (8080, 3, "the switch does not answer")
+        pruned = await rig.exitd.PruneNetworks(pb.PruneNetworksRequest())
+        assert (list(pruned.given_up), list(pruned.taken_down)) == ([stuck], [])
+        assert rig.node.asked == [("list_networks",), ("prune_networks",)]
+
+    run(tmp_path, test)
+
+
 def test_what_is_taken_of_the_disk_is_asked_and_answered_whole(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         reply = await rig.exitd.DiskUsage(pb.DiskUsageRequest(ids=["c1"], images=True))

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from supervisor.cli.mountwords import MountWords
+from supervisor.cli.networkwords import NetworkWords
 from supervisor.cli.spec import RunOptions, container_spec
 from supervisor.model.errors import BadRequest
 
@@ -121,7 +122,7 @@ def test_every_option_reaches_the_daemon() -> None:
         annotation=("a=b",),
         stop_signal="INT",
         stop_timeout=0,
-        network="host",
+        networks=NetworkWords(network=("host",)),
         label=("l=1",),
         hostname="h",
         read_only=True,

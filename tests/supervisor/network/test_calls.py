@@ -17,7 +17,9 @@ PLUGINS: list[dict[str, Any]] = [
 ]
 NETWORK = conflist.parse(json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": PLUGINS}))
 OWN = {"name": "eth0", "mac": "0A:00:00:00:00:02", "sandbox": "/run/ns"}
-ENDPOINT = Endpoint("c1-2", "/run/ns", "/run/ns", (PublishedPort(80, 8080), PublishedPort(53, 53, "udp", "::1")))
+ENDPOINT = Endpoint(
+    "c1-2", "/run/ns", "/run/ns", "eth0", (PublishedPort(80, 8080), PublishedPort(53, 53, "udp", "::1"))
+)
 
 
 def test_the_environment_says_whom_it_is_about() -> None:
@@ -43,6 +45,19 @@ def test_each_plugin_gets_its_own_part_and_what_it_takes_of_the_run() -> None:
     assert later["prevResult"] == {"ips": []}
 
 
+def test_addresses_that_are_asked_for_go_to_the_plugins_that_take_them() -> None:
+    takes = {"type": "bridge", "capabilities": {"ips": True, "mac": True}}
+    network = conflist.parse(
+        json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [takes, {"type": "tuning"}]})
+    )
+    asked = Endpoint("c1-2", "/run/ns", "/run/ns", "eth1", (), ("10.1.0.9",), "02:00:00:00:00:01")
+    bridge, tuning = (json.loads(calls.request(network, plugin, asked, "")) for plugin in network.plugins)
+    assert (
+        bridge["runtimeConfig"] == {"ips": ["10.1.0.9"], "mac": "02:00:00:00:00:01"} and "runtimeConfig" not in tuning
+    )
+    assert calls.environment(Verb.DEL, asked, ())["CNI_IFNAME"] == "eth1"
+
+
 def test_an_answer_has_addresses_and_names() -> None:
     found = calls.answer(
         json.dumps(
@@ -54,6 +69,7 @@ def test_an_answer_has_addresses_and_names() -> None:
         ),
         "pods",
         "/run/ns",
+        "eth0",
     )
     assert (found.network, found.interface, found.mac) == ("pods", "eth0", "0a:00:00:00:00:02")
     assert (found.addresses, found.gateways) == (("10.1.0.2/16", "fd00::2/64"), ("10.1.0.1",))
@@ -84,14 +100,14 @@ def test_an_answer_has_addresses_and_names() -> None:
 )
 def test_what_is_no_answer_is_refused(answer: object) -> None:
     with pytest.raises(NotAnswer):
-        calls.answer(json.dumps(answer), "pods", "/run/ns")
+        calls.answer(json.dumps(answer), "pods", "/run/ns", "eth0")
 
 
 @given(st.text(max_size=100))
 def test_no_text_is_another_error(text: str) -> None:
     assert not calls.is_answer(text) or text.strip()
     with pytest.raises(NotAnswer):
-        calls.answer(f"[{text}", "pods", "/run/ns")
+        calls.answer(f"[{text}", "pods", "/run/ns", "eth0")
 
 
 def test_the_words_of_a_plugin_that_failed_are_one_short_line() -> None:

@@ -159,8 +159,10 @@ OF_PLUGINS = tuple(
     for verb in ("ADD", "DEL")
     for side in ("before", "after")
 )
+OF_THE_SECOND = ("bridge-ADD-eth1.before", "bridge-ADD-eth1.after", "bridge-DEL-eth0.before")  # between two networks
 PLUGINS_FEW = these(
-    *("exitd at bridge-ADD.before", "exitd at host-local-ADD.before", "exitd at portmap-ADD.after"),
+    *("exitd at bridge-ADD.before", "exitd at bridge-ADD-eth1.after", "exitd at bridge-DEL-eth0.before"),
+    *("exitd at host-local-ADD.before", "exitd at portmap-ADD.after"),
     *("exitd at portmap-DEL.before", "exitd at host-local-DEL.after", "exitd at bridge-DEL.after"),
 )
 
@@ -229,7 +231,7 @@ MATRIX: dict[str, Row] = {
     "execs, many": Row(RUNNING, EXITD, (AT_RANDOM,), TRUE),
     # A container in a network of CNI, with a published port; the moments are its plugins'. No address, interface,
     # namespace and rule is left.
-    "network": Row("test_network.py", EXITD, OF_PLUGINS, TRUE, few=PLUGINS_FEW),
+    "network": Row("test_network.py", EXITD, (*OF_PLUGINS, *OF_THE_SECOND), TRUE, few=PLUGINS_FEW),
     "network, exitd is stopped": Row(
         "test_network.py", EXITD, ("iptables-DEL.before", "host-local-DEL.after"), TRUE, deed="ended by SIGTERM"
     ),

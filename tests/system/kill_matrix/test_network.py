@@ -1,5 +1,6 @@
-"""exitd is killed at moments of a network's plugins, and at its system calls, in the life of a container that publishes
-a port. What the next exitd finds it takes down: there is no address, interface, namespace, rule or record then."""
+"""exitd is killed at moments of a network's plugins, and at its system calls, in the life of a container that is in two
+networks and publishes a port. What the next exitd finds it takes down: there is no address, interface, namespace, rule
+or record then."""
 
 import signal
 from collections import Counter
@@ -21,6 +22,7 @@ from tests.system.waits import LIMIT_SECONDS, until
 @pytest.fixture(scope="module")
 def net() -> Iterator[Net]:
     with networks.net() as made:
+        made.write_second()
         yield made
 
 
@@ -41,7 +43,8 @@ def daemon(net: Net, gates: PluginGates) -> Iterator[Daemon]:
 
 
 def observed(daemon: Daemon) -> Subject:
-    return oracle.observed(daemon, oracle.fresh_name(), ports=[pb.PortMapping(container_port=80, host_port=8080)])
+    ports = [pb.PortMapping(container_port=80, host_port=8080)]
+    return oracle.observed(daemon, oracle.fresh_name(), ports=ports, network="pods", more_networks=["second"])
 
 
 def judge(daemon: Daemon, net: Net, subject: Subject, case: str) -> Counter[str]:

@@ -98,6 +98,31 @@ def test_a_whole_configuration_becomes_a_request() -> None:
     )  # fmt: skip
 
 
+def test_the_ports_of_the_machine_are_published_by_the_pause_container() -> None:
+    mappings = [
+        {"host_port": 8080, "container_port": 80, "host_ip": "127.0.0.1"},
+        {"host_port": 53, "container_port": 53, "protocol": 1},
+        {"host_port": 8080, "container_port": 80, "protocol": "SCTP"},
+        {"container_port": 81},
+    ]
+    found = config(with_("port_mappings", mappings)).spec
+    assert (found.network, list(found.ports)) == (
+        "",
+        [
+            pb.PortMapping(container_port=80, host_port=8080, protocol="tcp", host_ip="127.0.0.1"),
+            pb.PortMapping(container_port=53, host_port=53, protocol="udp"),
+            pb.PortMapping(container_port=80, host_port=8080, protocol="sctp"),
+        ],
+    )
+
+
+def test_with_the_machines_network_a_port_of_the_machine_is_the_containers_own() -> None:
+    shared = {**WHOLE, "port_mappings": [{"host_port": 80, "container_port": 80}]}
+    assert not config(shared).spec.ports
+    with pytest.raises(BadRequest, match="the host's port is the container's, 80"):
+        config({**WHOLE, "port_mappings": [{"host_port": 8080, "container_port": 80}]})
+
+
 def test_a_cpu_period_of_0_is_the_kernels_own_as_in_cri() -> None:
     for quota, milli in ((0, 0), (-1, 0), (25000, 250)):
         found = config(with_("linux.resources", {"cpu_quota": quota, "cpu_period": 0}))
@@ -153,7 +178,12 @@ def test_the_same_in_yaml() -> None:
         ("linux.security_context.seccomp", {}, "profile_type is missing"),
         ("linux.security_context.apparmor", {"profile_type": 2, "localhost_ref": "x"}, "AppArmor"),
         ("linux.security_context.seccomp_profile_path", "runtime/default", "seccomp"),
-        ("port_mappings", [{"host_port": 80}], "passes no ports on"),
+        ("port_mappings", [{"host_port": 80}], "container_port is missing"),
+        ("port_mappings", [{"host_port": 80, "container_port": 70000}], "not in the range of 0 to 65535"),
+        ("port_mappings", [{"host_port": 80, "container_port": 80, "host_ip": "here"}], "no address"),
+        ("port_mappings", [{"host_port": 80, "container_port": 80, "protocol": "ICMP"}], "none of TCP, UDP, SCTP"),
+        ("port_mappings", [{"host_port": 80, "container_port": 80, "protocol": 3}], "not in the range of 0 to 2"),
+        ("port_mappings", 2 * [{"host_port": 80, "container_port": 80}], "is taken by"),
         ("log_directory", "logs", "no absolute path"),
         ("hostname", "-x", "no host name"),
         ("metadata.name", "", "'' is no name"),
