@@ -412,7 +412,7 @@ class Admission:
         return (
             replace(spec, network=spec.network or "none")
             if self._networks is None
-            else await self._networks.settled(spec)
+            else await self._networks.choice.settled(spec)
         )
 
     async def _find_pause(self, reference: str) -> Container:

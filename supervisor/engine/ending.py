@@ -99,8 +99,29 @@ class Ending(Participant):
         has_hook = container.spec.hooks.pre_stop is not None and reason is not Reason.KILL
         if has_hook and grace_seconds > 0 and not self._is_deaf(container):
             await self._node.whole(self._end_kept(container, asked, grace_seconds, final=False))
-        else:
+            return
+        until = boot_now(self._node.clock).later(int(grace_seconds * SECOND_NS))
+        try:
             await self._end(container, asked, grace_seconds, final=False)
+        except (ExitdError, OSError):
+            if container.spec.task is None:
+                await self._keep_failed(container, asked, until)
+            raise
+
+    async def _keep_failed(self, container: Container, asked: Asked, until: BootTime) -> None:
+        """Go on with an end that a caller has begun and that has failed: no probe ends that run any more."""
+        now = self._containers.get(container.id)
+        begun = now is not None and now.run == container.run and now.phase in LIVE and now.asked is not None
+        if not begun or self._node.is_ending(container):
+            return
+        with self._at_it(container.id):
+            try:
+                now = await self._node.apply(container.id, lifecycle.EndAsked(asked, container.run, until))
+            except (ExitdError, OSError) as error:
+                log.warning("an end that has failed is not taken up", container=container.id, why=str(error))
+                return
+            assert now is not None
+            self._node.spawn(self._take_up(now, asked, AGAIN_SECONDS))
 
     async def _end(self, container: Container, asked: Asked, grace_seconds: float, *, final: bool) -> None:
         loop = asyncio.get_running_loop()

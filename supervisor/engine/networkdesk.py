@@ -1,4 +1,4 @@
-"""The networks of containers: what a request means, ADD before a run, and DEL once after everything of it has ended.
+"""The networks of containers: their ports, ADD before a run, and DEL once after everything of it has ended.
 
 A record on the disk stands for an attachment from before its ADD until after its DEL (`network/records.py`). So at any
 moment, whatever is killed, the records say what is to be taken down; `NetworkDesk.look` takes down those that nothing
@@ -16,7 +16,8 @@ from typing import TypeVar
 
 import structlog
 
-from supervisor.config.settings import Config, NetworkSettings
+from supervisor.config.settings import Config
+from supervisor.engine.networkchoice import NetworkChoice, preferred
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model import networks
@@ -33,7 +34,7 @@ from supervisor.model.networks import (
 from supervisor.model.values import Container, Phase, Spec
 from supervisor.network import calls, files, hostports, namespace, plugins
 from supervisor.network.calls import Endpoint, NotAnswer
-from supervisor.network.conflist import IPS, MAC, NetworkConfig
+from supervisor.network.conflist import NetworkConfig
 from supervisor.network.records import AttachmentRecord, NetworkLink
 from supervisor.runtime.oci import namespaces
 from supervisor.system import room
@@ -82,6 +83,7 @@ class NetworkDesk(Participant):
     def __init__(self, node: Node, config: Callable[[], Config], root: str, state: str) -> None:
         self._node = node
         self._config = config
+        self.choice = NetworkChoice(config)
         self._directory = f"{root}/networks"
         self._state = state
         self._records: dict[str, AttachmentRecord] = {}
@@ -91,82 +93,7 @@ class NetworkDesk(Participant):
         self._adding = asyncio.Semaphore(ADDS_AT_ONCE)
         self._resting = asyncio.Semaphore(OTHERS_AT_ONCE)  # CHECKs and DELs: none of them keeps an ADD waiting
 
-    # -- what a request means
-
-    async def settled(self, spec: Spec) -> Spec:
-        """Return the spec of a container that is no member of a pod, with its network settled. Raises BadRequest,
-        NoSuchNetwork."""
-        publishes = bool(spec.ports or spec.publish_all)
-        networks.refuse_mixed(spec.network, spec.more_networks)
-        if spec.network in (networks.NONE, networks.HOST):
-            return _refuse_addresses(_refuse_ports(spec) if publishes else spec)
-        settings = self._config().network
-        if not spec.network and not publishes:
-            if spec.bundle or spec.task is not None:
-                return _refuse_addresses(replace(spec, network=networks.NONE))
-            spec = await self._by_default(spec, settings)
-            if not spec.wishes or not networks.has_own(spec.network, spec.sandbox):
-                return _refuse_addresses(spec)
-        network, hint = await self._chosen(spec.network or _preferred(settings))
-        found = [network, *[await self._configured(name) for name in spec.more_networks]]
-        names = [each.name for each in found]
-        if publishes and not any(each.publishes for each in found):
-            raise BadRequest(
-                f"ports: network {' or '.join(names)} has no plugin that publishes ports; add portmap to its file, "
-                'with "capabilities": {"portMappings": true}',
-                field="ports",
-            )
-        if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise BadRequest(f"more_networks: network {twice} is there twice", field="more_networks")
-        wishes = _settled_wishes(spec, found)
-        return replace(
-            spec,
-            network=network.name,
-            more_networks=tuple(names[1:]),
-            wishes=wishes,
-            network_hint=spec.network_hint or hint,
-        )
-
-    async def _by_default(self, spec: Spec, settings: NetworkSettings) -> Spec:
-        if settings.default in (networks.NONE, networks.HOST):
-            return replace(spec, network=settings.default)
-        if settings.default != networks.AUTO:
-            return replace(spec, network=(await self._configured(settings.default)).name)
-        network, passed = _first(await self._found())
-        if network is None:
-            hint = f"no network is configured in {settings.conf_dir}"
-        elif kind := await asyncio.to_thread(files.missing, network, settings.plugin_dirs):
-            hint = f"network {network.name} needs the plugin {kind}, which is not installed"
-        else:
-            return replace(spec, network=network.name, network_hint=passed)
-        return replace(
-            spec, network=networks.NONE, network_hint=f"{hint}: the container has a loopback interface alone"
-        )
-
-    async def _configured(self, name: str) -> NetworkConfig:
-        return (await self._chosen(name))[0]
-
-    async def _chosen(self, name: str) -> tuple[NetworkConfig, str]:
-        """Return the network of that name; for `bridge`, where none is called so, and `auto`, the first, and with it
-        the words about a file that was passed over. Raises NoSuchNetwork."""
-        found, directory = await self._found(), self._config().network.conf_dir
-        known = [each for _, each in found if isinstance(each, NetworkConfig)]
-        named = next((each for each in known if each.name == name), None)
-        if named is not None:
-            return named, ""
-        first, passed = _first(found)
-        if first is not None and name in (networks.BRIDGE, networks.AUTO):
-            return first, passed
-        wrong = "".join(f"; {file}: {why}" for file, why in found if isinstance(why, str))
-        there = ", ".join(each.name for each in known) or "none"
-        raise NoSuchNetwork(
-            f"no network {name} is configured: there is {there}; write a configuration of CNI into {directory} "
-            f"(docs/networks.md has one){wrong}",
-            network=name,
-        )
-
-    async def _found(self) -> list[files.Config]:
-        return await asyncio.to_thread(files.configurations, self._config().network.conf_dir)
+    # -- the ports of a request
 
     def with_ports(self, spec: Spec, exposed: Iterable[tuple[int, str]], container_id: str) -> Spec:
         """Return the spec with a port of the machine for each that it publishes; from here on they are the container's,
@@ -244,7 +171,7 @@ class NetworkDesk(Participant):
         ports. Raises NoSuchNetwork, ToolMissing."""
         dirs, links, ports = self._config().network.plugin_dirs, [], spec.ports
         for index, name in enumerate(spec.networks):
-            network = await self._configured(name)
+            network = await self.choice.configured(name)
             if kind := await asyncio.to_thread(files.missing, network, dirs):
                 raise plugins.missing(network, kind, dirs)
             wish = next((each for each in spec.wishes if each.network == network.name), AddressWish())
@@ -523,10 +450,9 @@ class NetworkDesk(Participant):
     async def list_networks(self) -> tuple[NetworkView, ...]:
         """Return the configurations in their order, also those that are none."""
         settings = self._config().network
-        found = await self._found()
-        wanted = _preferred(settings)
+        found = await self.choice.found()
         try:
-            default = (await self._configured(wanted)).name if wanted not in (networks.NONE, networks.HOST) else ""
+            default = (await self.choice.configured(preferred(settings))).name
         except NoSuchNetwork:
             default = ""
         return tuple(self._view(file, each, default) for file, each in found)
@@ -548,59 +474,6 @@ class NetworkDesk(Participant):
             return await asyncio.to_thread(work)
         except OSError as error:
             raise ShimFailed(f"{what}: {error.strerror or error}") from error
-
-
-def _preferred(settings: NetworkSettings) -> str:
-    """Return the network for containers that publish ports and name none."""
-    return networks.BRIDGE if settings.default in (networks.NONE, networks.HOST, networks.AUTO) else settings.default
-
-
-def _first(found: list[files.Config]) -> tuple[NetworkConfig | None, str]:
-    """Return the first network, and the words about a file before it that is none: it was to be the first."""
-    network = next((each for _, each in found if isinstance(each, NetworkConfig)), None)
-    file, why = found[0] if found else ("", "")
-    if network is None or not isinstance(why, str):
-        return network, ""
-    return network, f"{file}: {why}; the container is in the next network, {network.name}"
-
-
-def _refuse_ports(spec: Spec) -> Spec:
-    why = "they are the machine's" if spec.network == networks.HOST else "nothing reaches them"
-    raise BadRequest(f"ports: with network {spec.network} {why}; leave the ports out, or name a network", field="ports")
-
-
-def _refuse_addresses(spec: Spec) -> Spec:
-    if spec.wishes:
-        raise BadRequest(
-            f"addresses: with network {spec.network} there is none to choose; leave them out, or name a network",
-            field="addresses",
-        )
-    return spec
-
-
-def _settled_wishes(spec: Spec, found: list[NetworkConfig]) -> tuple[AddressWish, ...]:
-    """Return the wishes with the names of their networks, `found`, one for each. Raises BadRequest for a network that
-    takes none."""
-    known = {"": found[0], **dict(zip(spec.networks, found, strict=True)), **{each.name: each for each in found}}
-    settled: dict[str, AddressWish] = {}
-    for wish in spec.wishes:
-        network = known.get(wish.network)
-        if network is None:
-            raise BadRequest(
-                f"addresses: {wish.network} is none of its networks, {', '.join(each.name for each in found)}",
-                field="addresses",
-            )
-        for capability, value in ((IPS, wish.ips), (MAC, wish.mac)):
-            if value and not network.takes(capability):
-                raise BadRequest(
-                    f"addresses: network {network.name} gives none that is asked for; add "
-                    f'"capabilities": {{"{capability}": true}} to the plugin in its file that does (bridge, macvlan)',
-                    field="addresses",
-                )
-        if network.name in settled:
-            raise BadRequest(f"addresses: those of network {network.name} are there twice", field="addresses")
-        settled[network.name] = replace(wish, network=network.name)
-    return tuple(settled.values())
 
 
 def _endpoint(record: AttachmentRecord, link: NetworkLink, path: str) -> Endpoint:

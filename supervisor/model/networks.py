@@ -96,7 +96,7 @@ def refuse_mixed(first: str, more: tuple[str, ...]) -> None:
     if not more:
         return
     if not first:
-        raise BadRequest("more_networks: name the first one in network", field="network")
+        raise BadRequest("network: name the first one there, and the others in more_networks", field="network")
     if alone := next((each for each in (first, *more) if each in WITHOUT), ""):
         raise BadRequest(
             f"network {alone}: it is the whole network of a container, and no other goes with it; leave one out",

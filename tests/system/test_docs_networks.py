@@ -7,7 +7,7 @@ import re
 import subprocess
 
 from supervisor.cli.refused import OPTIONS
-from supervisor.engine import networkdesk
+from supervisor.engine import networkchoice, networkdesk
 from supervisor.network import files, plugins
 from tests.system import networks, pages
 from tests.system.exitctl import Cli
@@ -63,7 +63,9 @@ def test_the_published_port_of_the_quick_start_leads_to_its_container(tmp_path: 
 
 def test_the_complaints_on_the_page_are_in_the_code() -> None:
     """Word for word but for what is of the place: names, addresses, directories."""
-    code = " ".join(re.sub(r'"\s*f?"', "", inspect.getsource(each)) for each in (networkdesk, plugins, files))
+    code = " ".join(
+        re.sub(r'"\s*f?"', "", inspect.getsource(each)) for each in (networkchoice, networkdesk, plugins, files)
+    )
     shown = [words for words in ROW.findall(PAGE.partition("## Troubleshooting")[2]) if " " in words]
     assert len(shown) > 6
     for words in shown:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import replies, requests, values
+from supervisor.api import networks, replies, requests, values
 from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.model.errors import BadRequest
+from supervisor.model.networks import AddressWish
 from supervisor.model.rights import Rights
 from supervisor.model.storage import LEFT_OPEN as STORAGE_LEFT_OPEN
 from supervisor.model.storage import Storage, StorageKind
@@ -140,6 +141,18 @@ def test_these_are_fine(fields: dict[str, object]) -> None:
         ("ports[0].host_ip", {"ports": [pb.PortMapping(container_port=80, host_ip="here")]}),
         ("ports[0].host_ip", {"ports": [pb.PortMapping(container_port=80, host_ip="fe80::1%a\nb")]}),
         ("ports", {"ports": [pb.PortMapping(container_port=80, host_port=1)] * 2}),
+        ("more_networks", {"network": "a", "more_networks": ["b"] * 16}),
+        ("more_networks[1]", {"network": "a", "more_networks": ["b", ""]}),
+        ("more_networks[0]", {"network": "a", "more_networks": ["container:web"]}),
+        ("network", {"network": "a", "more_networks": ["none"]}),
+        ("network", {"network": "host", "more_networks": ["a"]}),
+        ("network", {"more_networks": ["a"]}),
+        ("addresses[0]", {"addresses": [pb.AddressWish(network="a")]}),
+        ("addresses[0]", {"addresses": [pb.AddressWish(ips=["10.0.0.2"] * 9)]}),
+        ("addresses[0].network", {"addresses": [pb.AddressWish(network="a b", mac="02:00:00:00:00:01")]}),
+        ("addresses[0].ips", {"addresses": [pb.AddressWish(ips=["10.0.0.2/24"])]}),
+        ("addresses[0].mac", {"addresses": [pb.AddressWish(mac="01:00:00:00:00:01")]}),
+        ("addresses", {"addresses": [pb.AddressWish(mac="02:00:00:00:00:01")] * 17}),
         ("expose.ports", {"expose": pb.ExposeSpec(ports=["80/icmp"])}),
         ("hostname", {"hostname": "a" * 65}),
         ("hostname", {"hostname": "-a"}),
@@ -245,6 +258,15 @@ SPECS = st.builds(
 def test_a_spec_comes_back_as_it_went(spec: Spec) -> None:
     wire = replies.spec_message(spec).SerializeToString()
     assert requests.spec_of(pb.ContainerSpec.FromString(wire)) == spec
+
+
+def test_networks_and_addresses_come_back_as_they_went() -> None:
+    wishes = (AddressWish("b", ("10.0.0.2", "::2"), "02:00:00:00:00:01"), AddressWish(ips=("10.0.0.3",)))
+    asked = requests.spec_of(
+        spec(network="a", more_networks=["b", "bridge"], addresses=networks.wishes_message(wishes))
+    )
+    assert (asked.networks, asked.wishes) == (("a", "b", "bridge"), wishes)
+    assert requests.spec_of(replies.spec_message(replace(asked, name="n", stop_signal=15))).wishes == wishes
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,28 @@ async def test_an_end_by_a_policy_that_fails_at_first_is_tried_again_until_it_ha
 
 
 @in_loop
+@pytest.mark.parametrize("grace_seconds", [0.05, 0])
+async def test_a_stop_that_fails_is_said_to_have_failed_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace_seconds: float
+) -> None:
+    """No liveness probe ends a run that its user is ending: it would live for ever, sick."""
+    monkeypatch.setattr(ending, "AGAIN_SECONDS", 0.01)
+    async with world(tmp_path) as w:
+        services = services_of(w, None)
+        w.join(services.ending)
+        id = await w.running(Spec(name="web"))
+        signals = killed_by_9(w)
+        w.manager.fails["kill"] += [RuntimeFailed("not now")] * 3
+        with pytest.raises(RuntimeFailed):
+            await services.ending.end(w.node.containers[id], Reason.STOP, By(), grace_seconds)
+        assert w.node.containers[id].ending is not None  # for the next exitd
+        await until(lambda: w.node.containers[id].phase is Phase.EXITED)
+        exit_ = w.node.containers[id].exit
+        assert exit_ is not None and (exit_.reason, exit_.by) == (Reason.STOP, By())
+        assert signals[-1] == 9
+
+
+@in_loop
 async def test_an_end_that_is_found_begun_is_completed_when_its_time_has_come(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         id = await w.running(Spec(name="web"))
