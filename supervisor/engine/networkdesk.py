@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 import structlog
 
+from shim.frozen import replace
 from supervisor.config.settings import Config, NetworkSettings
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
