@@ -70,8 +70,10 @@ def check(value: object, shape: Shape, place: str) -> None:
     elif isinstance(shape, dict):
         _members(value, shape, place)
     elif isinstance(shape, list):
-        for index, each in enumerate(_is(value, list, place, "a list")):
-            check(each, shape[0], f"{place}[{index}]")
+        found = _is(value, list, place, "a list")
+        if shape[0] is not str or not _are_plain(found):
+            for index, each in enumerate(found):
+                check(each, shape[0], f"{place}[{index}]")
     elif isinstance(shape, Texts):
         found = _is(value, dict, place, "an object")
         for name in [name for name, each in found.items() if each is None]:
@@ -137,6 +139,15 @@ def _is(value: object, kind: type, place: str, what: str) -> Any:
     if not isinstance(value, kind):
         raise BadRequest(f"{place or 'the whole'} must be {what}")
     return value
+
+
+def _are_plain(found: list[Any]) -> bool:
+    """Return whether these are texts that all are right, as in most files."""
+    try:
+        text = "".join(found)
+    except TypeError:
+        return False
+    return text.isascii() and "\0" not in text
 
 
 def _text(text: str, place: str) -> None:
