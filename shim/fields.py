@@ -40,11 +40,12 @@ class Message:
 
 def encode(kind: str, pairs: Iterable[tuple[str, str | int]], version: int = 1) -> bytes:
     """Message bytes. ValueError for a NUL in a value: the grammar has no escape for it."""
-    parts = [f"{kind} {version}", *(f"{key}={value}" for key, value in pairs)]
-    for part in parts:
-        if "\0" in part:
-            raise ValueError(f"NUL byte in {part.split('=', 1)[0]!r}")
-    return b"".join(part.encode("utf-8", "surrogateescape") + b"\0" for part in parts) + END
+    parts = [f"{kind} {version}", *[f"{key}={value}" for key, value in pairs]]
+    text = "\0".join(parts)
+    if text.count("\0") >= len(parts):
+        wrong = next(part for part in parts if "\0" in part)
+        raise ValueError(f"NUL byte in {wrong.split('=', 1)[0]!r}")
+    return text.encode("utf-8", "surrogateescape") + b"\0" + END
 
 
 def decode(data: bytes, kind: str = "") -> Message:

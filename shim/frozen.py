@@ -6,10 +6,11 @@ the methods are the same for all; a class gets a constructor of its own when its
 `dataclasses` knows of it when that is looked at.
 """
 
+import dataclasses
 import sys
 from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
 _FIELDS = "__dataclass_fields__"
@@ -118,6 +119,21 @@ def _compiled(cls: Any) -> Any:
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     made.__annotations__ = {each.name: each.type for each in fields(cls)} | {"return": None}
     return made
+
+
+if TYPE_CHECKING:  # the type checker looks at the names and types of changes for that one alone
+    from dataclasses import replace as replace
+else:
+
+    def replace(fact, /, **changes):
+        """Return a copy of a value with these fields changed, as `dataclasses.replace` does: that one looks at each
+        field in Python, which takes four times as long for a value with many. Raises TypeError for what is no
+        field."""
+        values_of = getattr(fact.__class__, "__values_of__", None)
+        if values_of is None:
+            return dataclasses.replace(fact, **changes)
+        cls, *values = values_of(fact)
+        return cls(**{**dict(zip(cls.__match_args__, values, strict=True)), **changes})
 
 
 def _is_equal(self: Any, other: object) -> bool:

@@ -4,10 +4,10 @@ gRPC. Each method is `name(request, by)`; one with a stream of requests gets all
 import platform
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Protocol, cast
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import replace
 from supervisor.api import changes, execrequests, replies, requests
 from supervisor.api.calls import Methods
 from supervisor.api.checks import result_message

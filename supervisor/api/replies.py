@@ -20,6 +20,7 @@ from supervisor.images.facts import Image
 from supervisor.model import parsing, restart
 from supervisor.model.execs import Exec, ExecSpec
 from supervisor.model.pods import PodState
+from supervisor.model.remembered import Remembered
 from supervisor.model.values import (
     NO_NAMES,
     ROW_DAMAGED,
@@ -103,6 +104,9 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
     )
 
 
+SPEC_MESSAGES = Remembered(spec_message, pb.ContainerSpec.ByteSize)  # protobuf copies one into each reply
+
+
 def volume_message(volume: Volume, users: Iterable[str] = ()) -> pb.Volume:
     """Return the message of a volume; `users`: the ids of the containers that mount it."""
     return pb.Volume(
@@ -164,7 +168,7 @@ def _container_message(view: View) -> pb.Container:
     container = view.container
     return pb.Container(
         id=container.id,
-        spec=spec_message(container.spec),
+        spec=SPEC_MESSAGES.of(container.spec),
         phase=f"PHASE_{container.phase.name}",
         run=container.run,
         init=_process(container.init),

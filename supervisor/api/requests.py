@@ -1,12 +1,12 @@
 """Requests become facts here, checked: BadRequest names the field and what is allowed. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import replace
 from shim.patterns import LatePattern
 from supervisor.api.checks import check_of
 from supervisor.api.limits import devices_of, limits_of, sysctls_of

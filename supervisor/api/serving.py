@@ -22,10 +22,13 @@ Behaviour = Callable[[Any, Context], Any]  # the descriptor knows which messages
 def add(
     server: "grpc.aio.Server", servicer: object, service: ServiceDescriptor = table.EXITD, *, unfinished: Unfinished
 ) -> None:
-    """Serve `service` with the methods of `servicer`. Raises AttributeError where it lacks a method of the table."""
+    """Serve `service` with the methods of `servicer`. Raises AttributeError where it lacks a method of the table.
+
+    The methods are not registered with gRPC one by one, as generated code does: grpc.aio has a task for each that is
+    registered, and with every call it waits for all of them anew.
+    """
     handlers = {method.name: _handler(method, getattr(servicer, method.name), unfinished) for method in service.methods}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-    server.add_registered_method_handlers(service.full_name, handlers)
 
 
 def _handler(method: MethodDescriptor, behaviour: Behaviour, unfinished: Unfinished) -> Any:

@@ -8,7 +8,6 @@ ignored with a note, so that a container of a newer client runs nevertheless.
 import json
 import tomllib
 import typing
-from dataclasses import replace
 
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError, Message
@@ -16,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from protos.containerd import linux_runc_pb2 as older
 from protos.containerd import runc_pb2 as runc
 from protos.containerd import runtimeoptions_pb2 as custom
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.model.errors import BadRequest
 
 JSON_TYPES = "types.containerd.io/opencontainers/runtime-spec/1/"  # before Process, LinuxResources and the like

@@ -8,9 +8,8 @@ place for each task.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.model.values import Event, Unknown
 
 REBOOTED = Unknown("host-rebooted")

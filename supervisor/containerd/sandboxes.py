@@ -8,12 +8,12 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Iterable
-from dataclasses import replace
 
 import structlog
 
 from protos.containerd import sandbox_pb2 as pb
 from protos.containerd import task_pb2, types_pb2
+from shim.frozen import replace
 from supervisor.containerd import making, sandbox, tasks
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.service import SandboxPlace, TaskService

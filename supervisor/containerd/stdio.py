@@ -14,10 +14,9 @@ is unread at the end waits for its client for a third of the drain limit.
 
 import os
 import stat
-from dataclasses import replace
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from shim.plan import COMMAND_MAX_WORDS
 from supervisor.model.errors import BadRequest

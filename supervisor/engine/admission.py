@@ -13,9 +13,9 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar
 
+from shim.frozen import replace
 from supervisor.config.settings import LOG_BYTES, CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.containers import Containers
 from supervisor.engine.imagedesk import ImageDesk

@@ -8,10 +8,10 @@ there, and forgotten here.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import structlog
 
+from shim.frozen import replace
 from supervisor.engine.admission import refuse_other_pods
 from supervisor.engine.containers import is_over
 from supervisor.engine.node import END_SEEN_SECONDS, GONE_SECONDS

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import structlog
 
+from shim.frozen import replace
 from supervisor.engine.containers import Containers, Test, is_ended, is_made, is_over
 from supervisor.engine.execlife import Execs
 from supervisor.engine.hooks import HookRunner

@@ -3,11 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 
 import structlog
 
-from shim.frozen import mutable
+from shim.frozen import mutable, replace
 from supervisor.engine import netprobes
 from supervisor.engine.execlife import Execs, Live
 from supervisor.engine.node import Node

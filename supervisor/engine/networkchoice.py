@@ -3,8 +3,8 @@ moment."""
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
+from shim.frozen import replace
 from supervisor.config.settings import Config, NetworkSettings
 from supervisor.model import networks
 from supervisor.model.errors import BadRequest, NoSuchNetwork

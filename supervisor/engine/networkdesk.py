@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import replace
 from operator import attrgetter
 from typing import TypeVar
 
 import structlog
 
+from shim.frozen import replace
 from supervisor.config.settings import Config
 from supervisor.engine.networkchoice import NetworkChoice, preferred
 from supervisor.engine.node import Node

@@ -5,11 +5,10 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import replace
 
 import structlog
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.config.settings import Config
 from supervisor.engine.admission import Admission
 from supervisor.engine.containers import Containers, exit_of, is_over

@@ -50,6 +50,9 @@ class Participants(Participant):
 
     def __init__(self, *parts: Participant) -> None:
         self._parts = parts
+        # Asked in the way of an exit to its client: those who do nothing then are not.
+        self._changed = [part for part in parts if type(part).changed is not Participant.changed]
+        self._delaying = [part for part in parts if type(part).delays_end is not Participant.delays_end]
 
     async def before_make(self, container_id: str) -> None:
         for part in self._parts:
@@ -64,7 +67,7 @@ class Participants(Participant):
             await part.after_find(container_id)
 
     def changed(self, container: Container) -> None:
-        for part in self._parts:
+        for part in self._changed:
             part.changed(container)
 
     async def due(self, container_id: str) -> None:
@@ -76,7 +79,7 @@ class Participants(Participant):
             part.exec_ended(key, report)
 
     def delays_end(self, container_id: str) -> bool:
-        return any(part.delays_end(container_id) for part in self._parts)
+        return any([part.delays_end(container_id) for part in self._delaying])
 
     async def before_end(self, container_id: str) -> None:
         for part in self._parts:

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import structlog
 
+from shim.frozen import replace
 from supervisor.engine.containers import is_over
 from supervisor.engine.ending import DEATH_SECONDS, Ending
 from supervisor.engine.ledger import Ledger

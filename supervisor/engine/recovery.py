@@ -5,10 +5,10 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import structlog
 
+from shim.frozen import replace
 from shim.undo import undone_on_failure
 from supervisor.engine import remains
 from supervisor.engine.node import Node

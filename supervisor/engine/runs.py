@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import structlog
 
+from shim.frozen import replace
 from supervisor.engine.containers import is_ended, is_over
 from supervisor.engine.exits import Exits
 from supervisor.engine.node import END_SEEN_SECONDS, Node

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import replace
 
+from shim.frozen import replace
 from supervisor.engine.containers import is_made, is_over
 from supervisor.engine.lastwords import LastWords
 from supervisor.engine.node import GONE_SECONDS, Node

@@ -1,7 +1,6 @@
 """What callers are shown of containers and pods."""
 
-from dataclasses import replace
-
+from shim.frozen import replace
 from supervisor.engine.execlife import Execs
 from supervisor.engine.node import Node
 from supervisor.model import pods

@@ -3,10 +3,9 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.images import documents
 from supervisor.images.facts import DIGEST, Image, Layer, RemovedImage
 from supervisor.images.reference import WAYS, Name, Stored, as_name, ends_with

@@ -13,8 +13,8 @@ The rules are docker's and Kubernetes' ("Define a Command and Arguments for a Co
 """
 
 import posixpath
-from dataclasses import replace
 
+from shim.frozen import replace
 from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.model import parsing, values
 from supervisor.model.errors import BadImage, BadRequest

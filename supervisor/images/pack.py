@@ -6,10 +6,9 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 
 from shim import native
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.images import tarwriter
 from supervisor.images.tar import MOST_ID, BadTar, TarEntry, TarKind
 from supervisor.images.unpack import MOST_DEPTH, kept_xattrs

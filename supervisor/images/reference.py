@@ -14,10 +14,9 @@ The grammar of names is that of the distribution project's reference package.
 
 import os.path
 import re
-from dataclasses import replace
 from typing import TypeAlias
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest
 

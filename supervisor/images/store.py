@@ -11,10 +11,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import replace
 
 import structlog
 
+from shim.frozen import replace
 from shim.patterns import LatePattern
 from shim.undo import undone_on_failure
 from supervisor.images import documents, files, index, layout, reference, saved, tools

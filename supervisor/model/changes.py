@@ -1,9 +1,10 @@
 """What an update makes of a container's spec, and which of its limits then come from the update. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
+from shim.frozen import replace
 from supervisor.model import restart
 from supervisor.model.errors import BadRequest
 from supervisor.model.limits import NO_SWAP_LIMIT, Change

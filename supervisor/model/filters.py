@@ -22,9 +22,8 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import Container, Event, HealthStatus, Phase, Pod, Spec, fold
 

@@ -1,8 +1,8 @@
 """Containers that other engines run, identified from files and cgroups: names, states, and the end of one. Pure."""
 
 import json
-from dataclasses import replace
 
+from shim.frozen import replace
 from shim.patterns import LatePattern
 from supervisor.model.values import By, Event, Exit, Oom, Process, Reason, Report, Signaled, is_own_doing
 from supervisor.model.watched import FOREIGN, FoundProcess, Observed, Target

@@ -13,9 +13,7 @@ is due, while the container is paused.
 docker's check and Kubernetes' three are the same machine. `wanted` says which of them a container has at a moment.
 """
 
-from dataclasses import replace
-
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.model import lifecycle
 from supervisor.model.errors import WrongState
 from supervisor.model.values import (

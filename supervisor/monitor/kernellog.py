@@ -14,10 +14,9 @@ Source: Documentation/ABI/testing/dev-kmsg.
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from signal import SIGKILL
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.model.values import Process, Report, Signaled
 

@@ -12,8 +12,8 @@ import secrets
 import socket
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
+from shim.frozen import replace
 from supervisor.model.errors import WrongState
 from supervisor.model.networks import EVERY, MOST_PORT, PublishedPort, TakenPorts
 

@@ -6,10 +6,9 @@ has become of the container's row and of the network's configuration.
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.model import networks
 from supervisor.model.networks import MOST_NETWORKS, MOST_PORT, PROTOCOLS, PublishedPort

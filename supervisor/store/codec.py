@@ -7,15 +7,16 @@ one knows is skipped, and an enum value that only a newer one knows becomes the 
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.model.execs import Exec
+from supervisor.model.remembered import Remembered
 from supervisor.model.taskfacts import TaskExec, Tombstone
 from supervisor.model.values import (
     ROW_DAMAGED,
@@ -36,6 +37,7 @@ from supervisor.model.values import (
     RunKey,
     Signaled,
     Source,
+    Spec,
     Unknown,
 )
 from supervisor.model.watched import Observed, Target
@@ -87,7 +89,13 @@ EventRow = tuple[int, str]  # time_ns, body; SQLite assigns the number
 def container_row(container: Container) -> ContainerRow:
     """Return the row of a container. A name is unique in a namespace; containerd's namespaces get a prefix, since they
     are not exitd's namespaces of the same name."""
-    return *_columns(container), encode(container)
+    return *_columns(container), _container_body(container)
+
+
+def _container_body(container: Container) -> str:
+    """Return what `encode` does, with the text of the spec made once: it is the same in all rows of a container."""
+    rest = {name: value for name, value in _plain(container).items() if name not in ("id", "spec")}
+    return f'{{"id":{encode(container.id)},"spec":{SPECS.of(container.spec)},{encode(rest)[1:]}'
 
 
 def _columns(container: Container) -> tuple[str, str, str]:
@@ -220,7 +228,7 @@ def readable(cls: type, value: object) -> tuple[dict[str, object], dict[str, str
         return {}, {"": _short(error)}
     hints = get_type_hints(cls)
     found, why = dict[str, object](), dict[str, str]()
-    for name in _names(cls):
+    for name in names(cls):
         try:
             if name in body:
                 found[name] = _reader(hints[name])(body[name])
@@ -245,29 +253,36 @@ def _short(error: Exception) -> str:
 def _plain(fact: Any) -> dict[str, object]:
     """Called by json for each dataclass. Enums and tuples are strings and sequences already."""
     cls: Any = type(fact)
-    body = dict(zip(_names(cls), _values(cls)(fact), strict=True))
+    body = dict(zip(names(cls), _values(cls)(fact), strict=True))
     kind = KIND_OF.get(cls)
     return body if kind is None else {"kind": kind, **body}
 
 
 ENCODER = json.JSONEncoder(default=_plain, separators=(",", ":"), check_circular=False)
+SPECS: Remembered[Spec, str] = Remembered(encode, len)
 
 
 @cache
-def _names(cls: Any) -> tuple[str, ...]:
+def names(cls: Any) -> tuple[str, ...]:
+    """Return the names of the fields. Raises TypeError for what is no dataclass."""
     if not is_dataclass(cls):
         raise TypeError(f"{cls.__name__} is not a fact")
     return tuple(field.name for field in fields(cls))
 
 
+def values(fact: object) -> tuple[object, ...]:
+    """Return the values of all fields, in the order of `names`."""
+    return _values(cast(Hashable, type(fact)))(fact)
+
+
 @cache
 def _values(cls: Any) -> Callable[[object], tuple[object, ...]]:
     """Return what gets the values of all fields: one call, where a loop over their names takes three times as long."""
-    names = _names(cls)
-    get = attrgetter(*names) if names else None
+    own = names(cls)
+    get = attrgetter(*own) if own else None
     if get is None:
         return lambda fact: ()
-    return get if len(names) > 1 else lambda fact: (get(fact),)
+    return get if len(own) > 1 else lambda fact: (get(fact),)
 
 
 @cache
@@ -331,7 +346,7 @@ def _tuple_reader(arguments: tuple[Any, ...]) -> Reader:
 
 def _fact_reader(cls: Any) -> Reader:
     hints = get_type_hints(cls)
-    readers = tuple((name, hints[name], _reader(hints[name])) for name in _names(cls))
+    readers = tuple((name, hints[name], _reader(hints[name])) for name in names(cls))
     needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
 
     def read(value: object) -> object:

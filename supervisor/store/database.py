@@ -15,14 +15,13 @@ import re
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.undo import undone_on_failure
 from supervisor.model.errors import StoreFailed
 from supervisor.model.execs import Exec

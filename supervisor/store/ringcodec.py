@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import fields, replace
 from typing import Any
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.model.values import Container, Event, Exit, RunKey
 from supervisor.store import codec
 
@@ -26,9 +25,8 @@ class RingEnd:
 
 def changes(before: Container, after: Container) -> dict[str, Any]:
     """Return the fields of `after` that differ from `before`, without `exit`."""
-    names = (each.name for each in fields(Container) if each.name != "exit")
-    found = ((name, getattr(after, name)) for name in names)
-    return {name: value for name, value in found if value is not getattr(before, name)}
+    found = zip(codec.names(Container), codec.values(before), codec.values(after), strict=True)
+    return {name: new for name, old, new in found if new is not old and name != "exit"}
 
 
 def changed(row: str | bytes, end: RingEnd) -> Container:

@@ -7,10 +7,9 @@ it is never started again, and none of its processes is ended before a caller as
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.values import Container, Exit, Phase, Pod, Process, RunKey, Spec

@@ -9,11 +9,10 @@ UTF-8 become U+FFFD. Source: the CRI logging proposal of Kubernetes; docker's js
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.model.values import LogDriver
 

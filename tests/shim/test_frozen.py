@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shim import frozen as quick
 from shim.frozen import frozen, mutable
 
 
@@ -156,3 +157,12 @@ def test_a_mutable_one_is_itself_whatever_its_attributes() -> None:
 
 def test_fields_of_a_base_class_come_first() -> None:
     assert repr(Limited("a", [], 4)) == "Limited(name='a', seen=[], limit=4)" and not hasattr(Limited("a"), "__dict__")
+
+
+@given(st.builds(Point), st.integers())
+def test_a_value_changed_by_the_quick_way_is_the_same_as_by_the_librarys(point: Point, x: int) -> None:
+    assert quick.replace(point, x=x) == replace(point, x=x) and quick.replace(point) == point
+    ordinary = Ordinary(point.x, point.y, point.names)
+    assert quick.replace(ordinary, x=x) == replace(ordinary, x=x)
+    with pytest.raises(TypeError):
+        quick.replace(point, z=x)  # type: ignore[call-arg]

@@ -14,10 +14,9 @@ import re
 import resource
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, cast
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
 from supervisor.model import networks, pods
@@ -334,19 +333,22 @@ def name_in_network(container: Container, root: str) -> None:
 
 
 def _host(container: Container) -> spec.Host:
+    """Return what of the machine its configuration depends on. A caller's bundle says its capabilities, sysctls and
+    hidden paths itself."""
+    wanted, is_made = container.spec, not container.spec.bundle
     return spec.Host(
         cgroup_v2=cgroups.mode() is cgroups.Mode.V2,
         swap_limit=cgroups.counts_swap(),
         hard_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        oom_score_adj=container.spec.task.oom_score_adj if container.spec.task is not None else 0,
+        oom_score_adj=wanted.task.oom_score_adj if wanted.task is not None else 0,
         lacking=tuple((name, str(refusal)) for name, refusal in delegation.lacking().items()),
-        capabilities=machine.capabilities(),
-        hidden=machine.throttles(),
-        sysctls=machine.sysctls(),
-        apparmor=machine.has_apparmor(),
-        selinux=machine.has_selinux(),
-        devices=machine.devices() if container.spec.rights.privileged else (),
-        asked_devices=machine.asked_devices(container.spec.devices),
+        capabilities=machine.capabilities() if is_made else (),
+        hidden=machine.throttles() if is_made else (),
+        sysctls=machine.sysctls() if is_made else (),
+        apparmor=bool(wanted.security.apparmor) and machine.has_apparmor(),
+        selinux=bool(wanted.security.selinux) and machine.has_selinux(),
+        devices=machine.devices() if is_made and wanted.rights.privileged else (),
+        asked_devices=machine.asked_devices(wanted.devices),
     )
 
 

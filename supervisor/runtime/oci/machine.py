@@ -1,13 +1,13 @@
 """What a privileged container gets of this machine and others must not see, and the devices that a caller names: looked
 up when a container is made."""
 
-import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from functools import lru_cache
 
+from shim.frozen import replace
 from supervisor.model.errors import BadRequest
 from supervisor.model.limits import HostDevice
 from supervisor.model.rights import NAMES
@@ -22,8 +22,10 @@ NETWORK = (("net.ipv4.ip_unprivileged_port_start", "0"), (PING_GROUPS, "0 214748
 EVERY_ID = ["0", "0", "4294967295"]  # user_namespaces(7): of the initial one
 
 
+@lru_cache(maxsize=1)
 def capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
-    """Return the capabilities that this process can pass on: its bounding set, proc(5)."""
+    """Return the capabilities that this process can pass on: its bounding set, proc(5). Only the process itself can
+    change it, and exitd never does: it is looked up once."""
     with open(status, encoding="ascii", errors="replace") as file:
         words = dict(line.split(":", 1) for line in file if ":" in line)
     held = int(words["CapBnd"], 16)
@@ -63,7 +65,12 @@ def has_selinux(directory: str = "/sys/fs/selinux") -> bool:
 def throttles(cpus: str = "/sys/devices/system/cpu") -> tuple[str, ...]:
     """Return the directories that count how often each processor was too hot: containers could use them as a common
     clock."""
-    return tuple(sorted(glob.glob(f"{glob.escape(cpus)}/cpu[0-9]*/thermal_throttle")))
+    try:
+        names = [name for name in os.listdir(cpus) if name.startswith("cpu") and name[3:4].isdigit()]
+    except OSError:
+        return ()
+    places = (f"{cpus}/{name}/thermal_throttle" for name in sorted(names))
+    return tuple(place for place in places if os.path.exists(place))
 
 
 def devices(directory: str = "/dev") -> tuple[Device, ...]:

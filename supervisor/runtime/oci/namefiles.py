@@ -4,8 +4,8 @@ hosts(5), hostname(5), resolv.conf(5). With the machine's network they are the m
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from shim.frozen import replace
 from supervisor.model.networks import Attached, addresses
 from supervisor.model.resolver import Resolver
 

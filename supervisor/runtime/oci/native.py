@@ -134,8 +134,9 @@ class NativeContainers:
             )
         if isinstance(status, launch.Created):
             created = status
-            waits_in = await room.surely(lambda: self._marked(container, own.cgroups_path, created))
+            waits_in = await room.surely(lambda: self._waits_in(container, created))
             init = self._watching.hold(watch, status)
+            self._watching.spawn(self._mark_surely(container, own.cgroups_path))  # while the run is being stored
             return CreatedRun(init, watch.shim, self.monitored_by(key), waits_in)
         failure = await self._place.making.run(
             f"looking for the command of {container.spec.name or container.id}",
@@ -146,19 +147,26 @@ class NativeContainers:
             raise WrongState(f"the pause container of the pod {pod} has ended; start the pod again ({failure})")
         raise failure
 
-    async def _marked(self, container: Container, cgroup: str, created: launch.Created) -> str:
-        """Return the program that waits for its start, and mark the container's cgroups as exitd's. Raises OSError for
-        lack of descriptors; may be repeated then.
+    async def _waits_in(self, container: Container, created: launch.Created) -> str:
+        """Return the program that waits for its start. Raises OSError for lack of descriptors; may be repeated then.
 
         The program is the runtime's, or a copy that it has made of itself. If its file system hangs, it is not known:
         `has_begun` then leaves the question to the runtime's state."""
-        self._mark(container, cgroup)
         init = Process(created.pid, created.started)
         try:
             return await runplan.at_runtime(container, self._place, lambda: procfs.program(init))
         except TimedOut as error:
             log.warning("which program waits for its start is not known", container=container.id, why=str(error))
             return ""
+
+    async def _mark_surely(self, container: Container, cgroup: str) -> None:
+        """Mark them, however long there are no descriptors to look at them with. If this daemon is killed before, the
+        next one does it when it finds the run."""
+
+        async def mark() -> None:
+            self._mark(container, cgroup)
+
+        await room.surely(mark)
 
     def _mark(self, container: Container, cgroup: str) -> None:
         """Mark the cgroups that exitd made for the container, its pod's included. A bundle's own may be shared with

@@ -3,11 +3,11 @@
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TypeVar
 
 from shim import launch, names, plan, programs
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.config.settings import Limits
 from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.model.values import Container, ForeignStreams, LogDriver

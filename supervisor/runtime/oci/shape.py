@@ -5,7 +5,6 @@ Source: runtime-spec 1.1, config.md and config-linux.md. A null member of an obj
 list it is refused.
 """
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from shim.frozen import frozen
@@ -25,13 +24,13 @@ class Texts:
     """An object whose values are all texts."""
 
 
-Shape: TypeAlias = "type[str] | type[bool] | type[dict[str, Any]] | Number | Texts | list[Any] | Mapping[str, Any]"
+Shape: TypeAlias = "type[str] | type[bool] | type[dict[str, Any]] | Number | Texts | list[Any] | dict[str, Any]"
 
 ID = Number(0, 2**32 - 1)
 LONG = Number(0, 2**64 - 1)
 RLIMIT = {"type": str, "hard": LONG, "soft": LONG}
 CAPABILITIES = {name: [str] for name in ("bounding", "effective", "inheritable", "permitted", "ambient")}
-PROCESS: Mapping[str, Any] = {
+PROCESS: dict[str, Any] = {
     "args": [str],
     "env": [str],
     "cwd": str,
@@ -45,7 +44,7 @@ PROCESS: Mapping[str, Any] = {
     "apparmorProfile": str,
     "selinuxLabel": str,
 }
-CONFIG: Mapping[str, Any] = {
+CONFIG: dict[str, Any] = {
     "process": PROCESS,
     "root": {"path": str, "readonly": bool},
     "hostname": str,
@@ -66,11 +65,15 @@ CONFIG: Mapping[str, Any] = {
 
 def check(value: object, shape: Shape, place: str) -> None:
     """Check a value, and remove nulls from its objects. Raises BadRequest, which names the place of a wrong type."""
-    if isinstance(shape, Mapping):
+    if shape is str:  # most are
+        _text(_is(value, str, place, "a string"), place)
+    elif isinstance(shape, dict):
         _members(value, shape, place)
     elif isinstance(shape, list):
-        for index, each in enumerate(_is(value, list, place, "a list")):
-            check(each, shape[0], f"{place}[{index}]")
+        found = _is(value, list, place, "a list")
+        if shape[0] is not str or not _are_plain(found):
+            for index, each in enumerate(found):
+                check(each, shape[0], f"{place}[{index}]")
     elif isinstance(shape, Texts):
         found = _is(value, dict, place, "an object")
         for name in [name for name, each in found.items() if each is None]:
@@ -81,8 +84,6 @@ def check(value: object, shape: Shape, place: str) -> None:
     elif isinstance(shape, Number):
         if isinstance(value, bool) or not isinstance(value, int) or not shape.least <= value <= shape.most:
             raise BadRequest(f"{place} must be a whole number from {shape.least} to {shape.most}")
-    elif shape is str:
-        _text(_is(value, str, place, "a string"), place)
     elif shape is bool:
         _is(value, bool, place, "true or false")
     else:
@@ -92,10 +93,10 @@ def check(value: object, shape: Shape, place: str) -> None:
 def trim(value: object, shape: Shape) -> bool:
     """Remove what `check` would refuse: members, and those elements of a list that are objects; a list of texts or
     numbers with another type in it is removed as a whole. Return False if the value itself has a wrong type."""
-    if isinstance(shape, Mapping | Texts):
+    if isinstance(shape, dict | Texts):
         if not isinstance(value, dict):
             return False
-        inner: Mapping[str, Any] = dict.fromkeys(value, str) if isinstance(shape, Texts) else shape
+        inner: dict[str, Any] = dict.fromkeys(value, str) if isinstance(shape, Texts) else shape
         for name in [name for name in value.keys() & inner.keys() if not trim(value[name], inner[name])]:
             del value[name]
         return True
@@ -111,7 +112,7 @@ def trim(value: object, shape: Shape) -> bool:
 
 
 def _of_objects(shape: list[Any]) -> bool:
-    return shape[0] is dict or isinstance(shape[0], Mapping)
+    return shape[0] is dict or isinstance(shape[0], dict)
 
 
 def check_depth(value: object, place: str) -> None:
@@ -125,7 +126,7 @@ def check_depth(value: object, place: str) -> None:
     raise BadRequest(f"{place}: more than {MOST_DEPTH} objects and lists in each other")
 
 
-def _members(value: object, shape: Mapping[str, Any], place: str) -> None:
+def _members(value: object, shape: dict[str, Any], place: str) -> None:
     found = _is(value, dict, place, "an object")
     for name, inner in shape.items():
         if name in found and found[name] is None:
@@ -140,8 +141,21 @@ def _is(value: object, kind: type, place: str, what: str) -> Any:
     return value
 
 
+def _are_plain(found: list[Any]) -> bool:
+    """Return whether these are texts that all are right, as in most files."""
+    try:
+        text = "".join(found)
+    except TypeError:
+        return False
+    return text.isascii() and "\0" not in text
+
+
 def _text(text: str, place: str) -> None:
     """Refuse text that no C string or no UTF-8 can hold: no program could receive it. Raises BadRequest."""
+    if text.isascii():
+        if "\0" in text:
+            raise BadRequest(f"{place} has a zero byte in it")
+        return
     try:
         data = text.encode()
     except UnicodeEncodeError as error:

@@ -157,7 +157,7 @@ class Watching:
         watch.has_one_output = tty
         watch.init_fd = pidfd_of(init)
         self.shims.find(watch)
-        self._spawn(self._move_shim(watch))  # an earlier daemon may have ended before it did
+        self.spawn(self._move_shim(watch))  # an earlier daemon may have ended before it did
         watch.begin()
         watch.look()
         self._look_for_shim(watch)
@@ -250,11 +250,12 @@ class Watching:
 
     def shim_lost(self, key: RunKey) -> None:
         """Init goes on under the keeper; a replacement shim goes on with its output."""
-        task = self._spawn(self._adopt(key))
+        task = self.spawn(self._adopt(key))
         self._adoptions[task] = key
         task.add_done_callback(lambda _: self._adoptions.pop(task, None))
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Do the work in the background; it is broken off when this daemon ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -472,7 +473,7 @@ class Watching:
         """Return whether a keeper may still journal the end of an init that another process has reaped; True until it
         has said so. The run is looked at again when it has."""
         if key not in self._asked:
-            self._asked[key] = self._spawn(self._await_entry(key))
+            self._asked[key] = self.spawn(self._await_entry(key))
         return not self._asked[key].done()
 
     async def _await_entry(self, key: RunKey) -> None:

@@ -47,6 +47,7 @@ def test_an_exec_reads_back_as_it_was_written(e: Exec) -> None:
 @given(st.from_type(Container))
 def test_a_container_reads_back_as_it_was_written(container: Container) -> None:
     id, namespace, name, body = codec.container_row(container)
+    assert body == codec.container_row(container)[3] == codec.encode(container)
     of_task = "containerd/" if container.spec.task is not None else ""
     assert (id, namespace, name) == (container.id, of_task + container.spec.namespace, container.spec.name)
     assert codec.container_from(body) == container
