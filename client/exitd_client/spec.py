@@ -143,12 +143,22 @@ class HttpTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcTarget:
+    """A server of gRPC whose health service (grpc.health.v1) says SERVING; `service` empty: of the whole server."""
+
+    port: int
+    service: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One of `args` (a command in it), `tcp` and `http`, tried now and then. 0: the default."""
+    """One of `args` (a command in it), `tcp`, `http` and `grpc`, tried now and then. 0: the default."""
 
     args: Sequence[str] = ()
     tcp: TcpTarget | None = None
     http: HttpTarget | None = None
+    grpc: GrpcTarget | None = None
     initial_delay_ns: int = 0
     interval_ns: int = 0
     timeout_ns: int = 0
@@ -319,6 +329,7 @@ PARTS = {
     "TcpTarget": TcpTarget,
     "HttpHeader": HttpHeader,
     "HttpTarget": HttpTarget,
+    "GrpcTarget": GrpcTarget,
     "ProbeSpec": Probe,
     "ProbesSpec": Probes,
     "HookSpec": Hook,

@@ -82,8 +82,18 @@ class HttpTarget:
 
 
 @frozen
+class GrpcTarget:
+    """Good: the gRPC health service at this port of the container's loopback says that `service` is SERVING; empty: of
+    the server as a whole."""
+
+    port: int
+    service: str = ""
+    host: str = ""  # as of TcpTarget
+
+
+@frozen
 class HealthSpec:
-    """A health check: a command, or instead of it `tcp` or `http`. In a container every field has a value. In a
+    """A health check: a command, or instead of it `tcp`, `http` or `grpc`. In a container every field has a value. In a
     request, no args mean the image's check, one empty word no check at all, and 0 the image's value, or else the
     default."""
 
@@ -98,6 +108,7 @@ class HealthSpec:
     successes: int = 1  # this many in a row make it healthy
     first_ns: int | None = None  # from the container's start to the first probe; None: `interval_ns`, from now
     grace_seconds: int | None = None  # for an end that follows; None: the container's own
+    grpc: GrpcTarget | None = None
 
     @property
     def is_off(self) -> bool:
