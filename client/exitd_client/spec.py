@@ -24,6 +24,8 @@ class Mount:
     """One of `source` (of the host), `volume` (made if it is not there), `anonymous` (a volume of this container
     alone), `tmpfs`, `files` (made anew for each run, read-only), and `empty_dir` (in a pod).
 
+    `sub_path`: of a source, a volume or an empty_dir, what is at this path in it, and no more.
+
     `no_copy`: a new volume stays empty. Of files: `secret` keeps them in memory and out of replies, `single` makes the
     destination the one file itself.
     """
@@ -43,6 +45,7 @@ class Mount:
     files: Sequence[MountFile] = ()
     secret: bool = False
     single: bool = False
+    sub_path: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +299,7 @@ class SpecFields(TypedDict, total=False):
     secrets: Secrets
     ports: Sequence[Port]
     expose: Expose
+    address_mark: str
 
 
 class UpdateFields(TypedDict, total=False):

@@ -19,6 +19,7 @@ from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
 from supervisor.model import parsing, restart
 from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.ownaddress import with_address
 from supervisor.model.pods import PodState
 from supervisor.model.values import (
     NO_NAMES,
@@ -98,6 +99,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         probes=probes_message(spec.probes),
         hooks=hooks_message(spec.hooks),
         secrets=secrets_message(spec.secrets),
+        address_mark=spec.address_mark,
     )
 
 
@@ -127,6 +129,7 @@ def pod_spec_message(pod: Pod) -> pb.PodSpec:
         cpu_limit_milli=pod.cpu_limit_milli,
         active_deadline_seconds=pod.active_deadline_seconds,
         sidecars=pod.sidecars,
+        inits=pod.inits,
     )
 
 
@@ -162,7 +165,7 @@ def _container_message(view: View) -> pb.Container:
     container = view.container
     return pb.Container(
         id=container.id,
-        spec=spec_message(container.spec),
+        spec=spec_message(with_address(container.spec, container.networks)),
         phase=f"PHASE_{container.phase.name}",
         run=container.run,
         init=_process(container.init),

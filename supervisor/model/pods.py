@@ -139,7 +139,7 @@ def duties(pause: Container, members: Sequence[Container], now: BootTime = NO_TI
     found = [(d, member) for d, member in each_duty if d is Duty.REVIVE or (d is not None and not kept)]
     found = _in_order(pause, members, found)
     # At least one member of this sandbox: a pod that is started again is not stopped before its members could start.
-    here = any(member.sandbox_run == pause.run for member in members)
+    here = any(member.sandbox_run == pause.run for member in _after_inits(pause, members))
     all_ended = here and all(member.phase is Phase.EXITED for member in members)
     if not found and (last := _to_dismiss(pause, members)) is not None:
         return [(Duty.DISMISS, last)]
@@ -195,10 +195,16 @@ def _to_dismiss(pause: Container, members: Sequence[Container]) -> Container | N
     """Return the sidecar to end now: all others of this sandbox have ended for good. One after another, in reverse."""
     serving = sidecars(pause, members)
     others = [member for member in members if member not in serving]
-    here = any(member.sandbox_run == pause.run for member in others)
+    here = any(member.sandbox_run == pause.run for member in _after_inits(pause, others))
     if not here or any(member.phase is not Phase.EXITED or _comes_back(pause, member) for member in others):
         return None
     return next((each for each in reversed(serving) if each.phase in GOES_ON), None)
+
+
+def _after_inits(pause: Container, members: Sequence[Container]) -> list[Container]:
+    """Return the members without init containers: those alone do not make a pod, the others are still to come."""
+    names = pause.spec.pod.inits if pause.spec.pod is not None else ()
+    return [member for member in members if member.spec.name not in names]
 
 
 def _comes_back(pause: Container, member: Container) -> bool:

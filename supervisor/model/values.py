@@ -454,6 +454,7 @@ class Mount:
     files: tuple[MountedFile, ...] = ()
     secret: bool = False  # of files: no reply shows them, and they are in memory
     single: bool = False  # of one file: the destination is that file
+    sub_path: str = ""  # of a source, an empty directory or a volume: what is at this path in it, and no more
 
 
 class OnPauseExit(StrEnum):
@@ -486,6 +487,7 @@ class Pod:
     cpu_limit_milli: int = 0  # limit of CPU time for all its containers together, thousandths of a CPU
     active_deadline_seconds: int = 0  # from its first start until its members are ended for good; 0: never
     sidecars: tuple[str, ...] = ()  # names of members that serve the others, in the order of their start
+    inits: tuple[str, ...] = ()  # names of members that come before the others
 
 
 @frozen
@@ -553,6 +555,7 @@ class Spec:
     publish_all: bool = False  # also the ports that its image names, and `expose`
     expose: tuple[tuple[int, str], ...] = ()  # port and protocol
     network_hint: str = ""  # why it has none, or another than the first, though it asked for the default
+    address_mark: str = ""  # stands for the address that a run has, wherever it is in its words, variables and files
 
 
 class Phase(StrEnum):

@@ -117,14 +117,14 @@ def test_volumes_are_mounted_where_a_container_says() -> None:
         {"name": "e", "mountPath": "/e", "subPath": "", "mountPropagation": "None", "recursiveReadOnly": "Disabled"},
         {"name": "n", "mountPath": "/n", "subPath": ".", "readOnly": True, "recursiveReadOnly": "IfPossible"},
         {"name": "h", "mountPath": "/h"},
-        {"name": "h", "mountPath": "/again"},
+        {"name": "h", "mountPath": "/again", "subPath": "a//./b/"},
     ]
     plan = pod(manifest(volumes=VOLUMES, containers=[container(volumeMounts=mounts)]))
     assert list(plan.members[0].spec.mounts) == [
         pb.Mount(empty_dir="e", destination="/e"),
         pb.Mount(empty_dir="n", destination="/n", read_only=True),
         pb.Mount(source="/h", destination="/h"),
-        pb.Mount(source="/h", destination="/again"),
+        pb.Mount(source="/h", destination="/again", sub_path="a/b"),
     ]
 
 
@@ -134,7 +134,7 @@ def test_volumes_are_mounted_where_a_container_says() -> None:
         ({"name": "x", "mountPath": "/x"}, "there is no volume 'x'; spec.volumes has e, n, h"),
         ({"name": "e", "mountPath": "x"}, "no absolute path"), ({"name": "e", "mountPath": "/a:b"}, "without a colon"),
         ({"name": "e", "mountPath": "/e"}, "/e is mounted twice"),
-        ({"name": "e", "mountPath": "/x", "subPath": "a"}, "a hostPath volume of that very path"),
+        ({"name": "e", "mountPath": "/x", "subPath": "a/" * 20 + "b"}, "without . and .., at most 16 names"),
         ({"name": "e", "mountPath": "/x", "subPathExpr": "$(A)"}, "write the path itself, as subPath"),
         ({"name": "e", "mountPath": "/x", "mountPropagation": "Bidirectional"}, "private to each container"),
         ({"name": "e", "mountPath": "/x", "recursiveReadOnly": "Enabled"}, "stay as they are"),
