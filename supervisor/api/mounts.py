@@ -25,7 +25,7 @@ def mount_of(field: str, mount: pb.Mount) -> Mount:
     if mount.tmpfs and not mount.empty_dir:
         return _tmpfs(field, mount)
     for name, is_given in (
-        ("size_bytes", bool(mount.size_bytes) and not mount.tmpfs),
+        ("size_bytes", bool(mount.size_bytes) and not mount.empty_dir),
         ("mode", mount.HasField("mode")),
     ):
         if is_given:

@@ -191,6 +191,7 @@ def _container_message(view: View) -> pb.Container:
         probes=states_message(container, view.probes),
         streams=_counters(view.streams) if view.streams else None,
         of_containerd=container.spec.task is not None,
+        evicted=clean(view.evicted),
     )
 
 

@@ -222,9 +222,12 @@ class Playing:
         spec.CopyFrom(member.spec)
         spec.sandbox, spec.image_id = pod.id, images[member.spec.image, member.pull]
         try:
-            return self._client.create(spec)
+            made = self._client.create(spec)
         except ExitdError as error:
             raise _explained(error, member) from error
+        if _depends_on(made.spec) != _depends_on(spec):
+            raise BadRequest(f"{member.where}: this exitd is older than exitctl, and has ignored a field; restart it")
+        return made
 
     def _begin_sidecar(self, sidecar: pb.Container, deadline: float | None) -> None:
         """Start it, and wait until it has begun to work, as its startup probe and its hook say."""
@@ -278,6 +281,11 @@ class Playing:
 def _looks_into_volumes(member: PodMember) -> bool:
     """Return whether it mounts paths in volumes, which those before it may have to make first."""
     return any(mount.sub_path for mount in member.spec.mounts)
+
+
+def _depends_on(spec: pb.ContainerSpec) -> tuple[object, ...]:
+    """Return what the container would be another one without: an earlier exitd ignores it."""
+    return spec.address_mark, [mount.sub_path for mount in spec.mounts]
 
 
 def _left(deadline: float) -> float:

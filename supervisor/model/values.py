@@ -304,6 +304,7 @@ class Reason(StrEnum):
     HEALTH = "health"
     PAUSE_EXIT = "pause-exit"
     NODE_SHUTDOWN = "node-shutdown"
+    EVICTED = "evicted"
     UNKNOWN = "unknown"
 
 
@@ -445,7 +446,7 @@ class Mount:
     empty_dir: str = ""
     group: int | None = None
     tmpfs: bool = False
-    size_bytes: int = 0  # of a tmpfs; 0: the kernel's limit
+    size_bytes: int = 0  # of a tmpfs; 0: the kernel's limit. Of an `empty_dir` on disk: more ends the pod; 0: no limit
     mode: int | None = None  # of a tmpfs's root
     options: tuple[str, ...] = ()  # of mount(8), beside ro and rw
     volume: str = ""  # instead of a source: the name of a volume
@@ -663,6 +664,7 @@ class Container:
     post_start: HookStage = HookStage.NOT_YET  # of the current run
     ending: Termination | None = None
     deadline: TimeLimit | None = None  # a pod's, from its first start on
+    evicted: str = ""  # a pod: which of its volumes has outgrown its limit, and how far; its members are ended for that
     networks: tuple[Attached, ...] = ()  # what the current run has of its network, or a member of its pod's
 
 

@@ -207,6 +207,9 @@ def test_a_path_in_a_volume_is_mounted_alone_also_what_an_init_container_has_mad
     cli.ok("stop", "web-app")
     again = cli("start", "web-app")
     assert again.code and "mount at /media: the path 'link' of e: File exists" in again.err, again
+    # what exitctl cp finds there is the same, and not what the link leads to
+    assert cli("cp", "web-app:/srv/new", "-").code == 0
+    assert cli("cp", "web-app:/media/passwd", "-").code != 0
     cli.ok("play", "--down", str(file))
     cli.ok("volume", "rm", "kept")
     assert left(daemon) == before

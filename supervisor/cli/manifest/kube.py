@@ -355,9 +355,7 @@ def _empty_dir(name: str, field: Field | None, group: int | None, notes: Notes) 
     limit, size_bytes = field.get("sizeLimit") if field is not None else None, 0
     if limit is not None:
         size_bytes = math.ceil(amount(limit))
-        if not in_memory:
-            limit.refuse(notes, "exitd limits an emptyDir in memory alone; add medium: Memory, or drop it")
-        elif size_bytes > MOST_VOLUME_BYTES:
+        if size_bytes > MOST_VOLUME_BYTES:
             limit.refuse(notes, "is more than any machine has")
     size_bytes = min(size_bytes, MOST_VOLUME_BYTES)
 

@@ -364,7 +364,7 @@ def _host(container: Container) -> spec.Host:
 def _make_empty_dirs(container: Container, root: str) -> None:
     for mount in container.spec.mounts:
         if mount.empty_dir:
-            path = _empty_dir(container, root, mount)
+            path = empty_dir_of(container, root, mount.empty_dir)
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             # Whatever the umask is: members run as different users. setgid: what is made there gets the group, too.
             mode = 0o777 if mount.group is None else 0o2777
@@ -389,8 +389,9 @@ def _make_volumes(container: Container, root: str, merged: str, fill: volumes.Fi
             volumes.use_first(root, mount.volume, image_root, mount.destination, fill if fills else None)
 
 
-def _empty_dir(container: Container, root: str, mount: Mount) -> str:
-    return f"{volumes_of(container, root)}/{mount.empty_dir}"
+def empty_dir_of(container: Container, root: str, name: str) -> str:
+    """Return where an empty directory of its pod is, or its own."""
+    return f"{volumes_of(container, root)}/{name}"
 
 
 def volumes_of(container: Container, root: str) -> str:
@@ -399,8 +400,9 @@ def volumes_of(container: Container, root: str) -> str:
 
 
 def source_of(container: Container, root: str, index: int) -> str:
-    """Return what is mounted at the mount of this number; empty for one that has no source on the machine."""
-    mount = _with_source(container, root, index, container.spec.mounts[index])
+    """Return what is mounted at the mount of this number, or the volume whose path is; empty for one that has no source
+    on the machine."""
+    mount = _with_top(container, root, index, container.spec.mounts[index])
     return "" if mount.tmpfs else mount.source
 
 
@@ -427,8 +429,10 @@ def _with_top(container: Container, root: str, index: int, mount: Mount) -> Moun
         return replace(mount, source=contents.source_of(directory_of(root, container.id), index, mount))
     if mount.volume:
         return replace(mount, source=volumes.path_of(root, mount.volume))
+    if not mount.empty_dir:
+        return mount
     # An empty directory in memory is mounted where all members of its pod find it: for each of them it is a directory.
-    return replace(mount, source=_empty_dir(container, root, mount), tmpfs=False) if mount.empty_dir else mount
+    return replace(mount, source=empty_dir_of(container, root, mount.empty_dir), tmpfs=False)
 
 
 def _with_sources(container: Container, root: str) -> Spec:
