@@ -282,8 +282,8 @@ def test_a_pods_time_is_over_whichever_exitd_is_there_and_nothing_begins_again(s
     assert stage.lines("said") == ["run"]
 
 
-def test_a_pod_whose_volume_outgrows_its_limit_is_ended_for_good_and_says_which_and_how_far(
-    stage: Field, client: Client
+def test_a_pod_whose_volume_outgrows_its_limit_is_ended_for_good_also_by_the_next_exitd_and_says_which_and_how_far(
+    stage: Field, daemon: Daemon
 ) -> None:
     grows = "dd if=/dev/zero of=/cache/big bs=1M count=2 2>/dev/null; " + HEEDS
     app = container("app", grows, ", {name: c, mountPath: /cache}")
@@ -291,14 +291,18 @@ def test_a_pod_whose_volume_outgrows_its_limit_is_ended_for_good_and_says_which_
     spec = f"  restartPolicy: Always\n  containers: [{app}, {other}]\n"
     stage.play(spec, volumes=", {name: c, emptyDir: {sizeLimit: 1Mi}}")
     pod = stage.id("web")
-    ends = {name: first_exit(client, stage.id(name)) for name in ("web-app", "web-other", "web")}
-    assert {(each.reason, each.by.policy, each.decision) for each in ends.values()} == {
-        ("evicted", "size-limit", "ended")
-    }
-    assert [ends["web-app"].code, ends["web-other"].signal] == [3, 9]
-    (told,) = (dict(each.attributes) for each in events(client, pod) if each.type == "evict")
-    assert (told["volume"], told["limit_bytes"], int(told["size_bytes"]) >= 2 << 20) == ("c", str(1 << 20), True)
+    with daemon.client() as client:
+        until(lambda: any(each.type == "evict" for each in events(client, pod)), "its eviction")
+    daemon.restart()
+    with daemon.client() as again:
+        ends = {name: first_exit(again, stage.id(name)) for name in ("web-app", "web-other", "web")}
+        assert {(each.reason, each.by.policy, each.decision) for each in ends.values()} == {
+            ("evicted", "size-limit", "ended")
+        }
+        assert [ends["web-app"].code, ends["web-other"].signal] == [3, 9]
+        (told,) = (dict(each.attributes) for each in events(again, pod) if each.type == "evict")
+        assert (told["volume"], told["limit_bytes"], int(told["size_bytes"]) >= 2 << 20) == ("c", str(1 << 20), True)
+        assert again.inspect(pod).evicted == again.inspect("web-other").evicted != ""
     why = stage.cli.ok("why", "web-app")
     assert "exitd ended it because an emptyDir of its pod had grown above its sizeLimit." in why
     assert f"Volume c took {told['size_bytes']} bytes, {1 << 20} is its limit." in why
-    assert client.inspect(pod).evicted == client.inspect("web-other").evicted != ""
