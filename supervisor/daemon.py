@@ -63,6 +63,7 @@ from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import ReconcileParts
 from supervisor.engine.runs import Runs
 from supervisor.engine.services import services_over
+from supervisor.engine.sizewatch import SizeWatch
 from supervisor.engine.statsdesk import StatsDesk
 from supervisor.engine.streamdesk import StreamDesk
 from supervisor.engine.volumedesk import VolumeDesk
@@ -381,6 +382,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             dog.start()
         services.pod_keeper.look_at_all()
         node.spawn(services.pod_keeper.forever(lambda: settings.now().limits.reconcile_seconds))
+        node.spawn(SizeWatch(node, settings.root).forever())
         if settings.now().watch_node:
             node.spawn(watches.watch_node())
         if where := settings.now().metrics.listen:

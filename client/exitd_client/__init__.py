@@ -6,6 +6,7 @@ from exitd_client.errors import *  # noqa: F403
 from exitd_client.spec import AddressWish as AddressWish
 from exitd_client.spec import Device as Device
 from exitd_client.spec import Expose as Expose
+from exitd_client.spec import GrpcTarget as GrpcTarget
 from exitd_client.spec import Health as Health
 from exitd_client.spec import Hook as Hook
 from exitd_client.spec import Hooks as Hooks

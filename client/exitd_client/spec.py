@@ -24,6 +24,8 @@ class Mount:
     """One of `source` (of the host), `volume` (made if it is not there), `anonymous` (a volume of this container
     alone), `tmpfs`, `files` (made anew for each run, read-only), and `empty_dir` (in a pod).
 
+    `sub_path`: of a source, a volume or an empty_dir, what is at this path in it, and no more.
+
     `no_copy`: a new volume stays empty. Of files: `secret` keeps them in memory and out of replies, `single` makes the
     destination the one file itself.
     """
@@ -43,6 +45,7 @@ class Mount:
     files: Sequence[MountFile] = ()
     secret: bool = False
     single: bool = False
+    sub_path: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +146,22 @@ class HttpTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcTarget:
+    """A server of gRPC whose health service (grpc.health.v1) says SERVING; `service` empty: of the whole server."""
+
+    port: int
+    service: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One of `args` (a command in it), `tcp` and `http`, tried now and then. 0: the default."""
+    """One of `args` (a command in it), `tcp`, `http` and `grpc`, tried now and then. 0: the default."""
 
     args: Sequence[str] = ()
     tcp: TcpTarget | None = None
     http: HttpTarget | None = None
+    grpc: GrpcTarget | None = None
     initial_delay_ns: int = 0
     interval_ns: int = 0
     timeout_ns: int = 0
@@ -297,6 +310,7 @@ class SpecFields(TypedDict, total=False):
     secrets: Secrets
     ports: Sequence[Port]
     expose: Expose
+    address_mark: str
 
 
 class UpdateFields(TypedDict, total=False):
@@ -330,6 +344,7 @@ PARTS = {
     "TcpTarget": TcpTarget,
     "HttpHeader": HttpHeader,
     "HttpTarget": HttpTarget,
+    "GrpcTarget": GrpcTarget,
     "ProbeSpec": Probe,
     "ProbesSpec": Probes,
     "HookSpec": Hook,

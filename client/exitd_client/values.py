@@ -67,7 +67,7 @@ class Exit:
     number: int | None
     cause: str
     source: str  # which witness saw it: record | fifo | keeper | zombie | pidfd | procevents | shimv2-... | none
-    reason: str  # self | stop | kill | oom | timeout | health | pause-exit | node-shutdown | unknown
+    reason: str  # self | stop | kill | oom | timeout | health | pause-exit | node-shutdown | evicted | unknown
     by: By | None
     oom: Oom | None
     at: datetime
@@ -170,6 +170,7 @@ class Container:
     networks: tuple[Attachment, ...]  # of the current run; a member's are its pod's
     network_hint: str  # why it has none, or not the first, though it asked for the default
     of_containerd: bool  # a task of containerd's
+    evicted: str  # which volume of its pod has outgrown its limit, and how far; empty: none
     execs: tuple[Exec, ...]
     spec: Mapping[str, Any]
 
@@ -344,6 +345,7 @@ def container_of(found: Any) -> Container:
         networks=tuple(map(_attachment, found.networks)),
         network_hint=found.network_hint,
         of_containerd=found.of_containerd,
+        evicted=found.evicted,
         execs=tuple(exec_of(each) for each in found.execs),
         spec=MessageToDict(spec, preserving_proto_field_name=True),
     )

@@ -1,10 +1,12 @@
 """What is mounted in a container: message to fact, checked, and back. Pure."""
 
+from dataclasses import replace
+
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.patterns import LatePattern
 from supervisor.api.limits import bytes_of
 from supervisor.api.rights import group_of
-from supervisor.api.secrets import file_messages, files_of
+from supervisor.api.secrets import check_path, file_messages, files_of
 from supervisor.api.values import absolute, bad, matching
 from supervisor.model.errors import BadRequest
 from supervisor.model.mountflags import ALONE, FLAGS, PROPAGATIONS
@@ -16,12 +18,14 @@ _NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
 
 def mount_of(field: str, mount: pb.Mount) -> Mount:
     """Return the checked mount; `field`: its place in the request. Raises BadRequest."""
+    if mount.sub_path:
+        return _below(field, mount)
     if mount.files or mount.secret or mount.single:
         return _files(field, mount)
     if mount.tmpfs and not mount.empty_dir:
         return _tmpfs(field, mount)
     for name, is_given in (
-        ("size_bytes", bool(mount.size_bytes) and not mount.tmpfs),
+        ("size_bytes", bool(mount.size_bytes) and not mount.empty_dir),
         ("mode", mount.HasField("mode")),
     ):
         if is_given:
@@ -49,6 +53,19 @@ def mount_of(field: str, mount: pb.Mount) -> Mount:
     return Mount(mount.source, _destination(field, mount), mount.read_only, options=options)
 
 
+def _below(field: str, mount: pb.Mount) -> Mount:
+    for name in ("files", "anonymous", "no_copy"):
+        if getattr(mount, name):
+            raise BadRequest(f"{field}.sub_path: a mount with {name} has none", field=f"{field}.sub_path")
+    if mount.tmpfs and not mount.empty_dir:
+        raise BadRequest(f"{field}.sub_path: a tmpfs has none", field=f"{field}.sub_path")
+    check_path(f"{field}.sub_path", mount.sub_path)
+    whole = pb.Mount()
+    whole.CopyFrom(mount)
+    whole.sub_path = ""
+    return replace(mount_of(field, whole), sub_path=mount.sub_path)
+
+
 def volume_of(field: str, name: str) -> str:
     """Return the name of a volume. Raises BadRequest."""
     if not _NAME.fullmatch(name):
@@ -74,6 +91,7 @@ def mount_message(mount: Mount) -> pb.Mount:
         files=file_messages(mount),
         secret=mount.secret,
         single=mount.single,
+        sub_path=mount.sub_path,
     )
 
 

@@ -16,6 +16,7 @@ from supervisor.model.values import (
     SECOND_NS,
     CheckKind,
     Container,
+    GrpcTarget,
     HealthSpec,
     HealthStatus,
     HookAction,
@@ -31,6 +32,7 @@ MOST_PORT = 65_535
 MOST_GRACE_SECONDS = 2**31 - 1
 MOST_HEADERS = 100
 MOST_HOOK_SECONDS = 86_400
+SERVICE = LatePattern(r"[\x21-\x7e]{0,253}")
 PATH = LatePattern(r"[\x21-\x7e]{0,4096}")
 HEADER_NAME = LatePattern(r"[-!#$%&'*+.^_`|~0-9A-Za-z]{1,256}")
 HEADER_VALUE = LatePattern(r"[\t\x20-\x7e]{0,4096}")
@@ -66,7 +68,7 @@ def _probe(field: str, message: pb.ProbeSpec, name: str) -> HealthSpec:
     grace = message.grace_seconds if message.HasField("grace_seconds") else None
     if grace is not None and (name == "readiness" or grace > MOST_GRACE_SECONDS):
         raise bad(f"{field}.grace_seconds", str(grace), f"0 to {MOST_GRACE_SECONDS}, and none for readiness")
-    _one_of(field, message, ("args", "tcp", "http"))
+    _one_of(field, message, ("args", "tcp", "http", "grpc"))
     return HealthSpec(
         tuple(message.args),
         message.interval_ns or PERIOD_NS,
@@ -81,6 +83,7 @@ def _probe(field: str, message: pb.ProbeSpec, name: str) -> HealthSpec:
         message.successes or 1,
         message.initial_delay_ns,
         grace,
+        _grpc(f"{field}.grpc", message.grpc) if message.HasField("grpc") else None,
     )
 
 
@@ -110,7 +113,7 @@ def _hook(field: str, message: pb.HookSpec) -> HookAction:
 
 
 def _one_of(field: str, message: pb.ProbeSpec, names: tuple[str, ...]) -> None:
-    given = [bool(message.args), message.HasField("tcp"), message.HasField("http")]
+    given = [bool(message.args), *(message.HasField(name) for name in ("tcp", "http", "grpc"))]
     if sum(given) != 1:
         raise BadRequest(f"{field}: one of {', '.join(names)}, and no two", field=field)
     if message.args and not message.args[0]:
@@ -128,6 +131,12 @@ def _http(field: str, message: pb.HttpTarget) -> HttpTarget:
     headers = tuple((each.name, each.value) for each in message.headers)
     host, port = _host(field, message.host), _port(field, message.port)
     return HttpTarget(host, port, message.path or "/", message.tls, headers)
+
+
+def _grpc(field: str, message: pb.GrpcTarget) -> GrpcTarget:
+    if not SERVICE.fullmatch(message.service):
+        raise bad(f"{field}.service", message.service[:100], "at most 253 characters of ASCII, without spaces")
+    return GrpcTarget(_port(field, message.port), message.service, _host(field, message.host))
 
 
 def _host(field: str, host: str) -> str:
@@ -163,6 +172,9 @@ def _probe_message(spec: HealthSpec | None) -> pb.ProbeSpec | None:
         args=spec.args,
         tcp=pb.TcpTarget(host=spec.tcp.host, port=spec.tcp.port) if spec.tcp is not None else None,
         http=_http_message(spec.http),
+        grpc=pb.GrpcTarget(host=spec.grpc.host, port=spec.grpc.port, service=spec.grpc.service)
+        if spec.grpc is not None
+        else None,
         initial_delay_ns=spec.first_ns or 0,
         interval_ns=spec.interval_ns,
         timeout_ns=spec.timeout_ns,

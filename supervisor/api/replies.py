@@ -19,6 +19,7 @@ from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
 from supervisor.model import parsing, restart
 from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.ownaddress import with_address
 from supervisor.model.pods import PodState
 from supervisor.model.remembered import Remembered
 from supervisor.model.values import (
@@ -101,6 +102,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         probes=probes_message(spec.probes),
         hooks=hooks_message(spec.hooks),
         secrets=secrets_message(spec.secrets),
+        address_mark=spec.address_mark,
     )
 
 
@@ -133,6 +135,7 @@ def pod_spec_message(pod: Pod) -> pb.PodSpec:
         cpu_limit_milli=pod.cpu_limit_milli,
         active_deadline_seconds=pod.active_deadline_seconds,
         sidecars=pod.sidecars,
+        inits=pod.inits,
     )
 
 
@@ -168,7 +171,7 @@ def _container_message(view: View) -> pb.Container:
     container = view.container
     return pb.Container(
         id=container.id,
-        spec=SPEC_MESSAGES.of(container.spec),
+        spec=SPEC_MESSAGES.of(with_address(container.spec, container.networks)),
         phase=f"PHASE_{container.phase.name}",
         run=container.run,
         init=_process(container.init),
@@ -194,6 +197,7 @@ def _container_message(view: View) -> pb.Container:
         probes=states_message(container, view.probes),
         streams=_counters(view.streams) if view.streams else None,
         of_containerd=container.spec.task is not None,
+        evicted=clean(view.evicted),
     )
 
 

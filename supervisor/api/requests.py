@@ -32,12 +32,13 @@ MIN_CPU_MILLI, MAX_CPU_MILLI = 10, 1_000_000  # the kernel's smallest quota is 1
 MAX_NUMBER = 2**63 - 1  # what the database and the OCI spec can hold
 MOST_SHUTDOWN_SECONDS = 600
 MOST_DEADLINE_SECONDS = 2**31 - 1
-MOST_SIDECARS = 100
+MOST_MEMBER_NAMES = 100
 MOST_FOREIGN = 8192  # characters of the id of a container that others run: it has a path in it
 CONDITIONS = ("exited", "next-exit", "removed")
 _PIDS = ("own", "pod", "host")
 _IPCS = ("own", "host")
 _NAME = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
+_MARK = LatePattern(r"[-a-zA-Z0-9]{16,80}")  # so long that nothing else is like it
 _POD_WORD = LatePattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}")
 _ID = LatePattern(r"[0-9a-f]{64}")
 _DIGEST = LatePattern(r"sha256:[0-9a-f]{64}")
@@ -100,6 +101,7 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
         probes=probes_of(message),
         hooks=hooks_of(message),
         secrets=secrets_of(message.secrets, of_bundle=bool(message.bundle)),
+        address_mark=_address_mark(message.address_mark),
     )
 
 
@@ -136,7 +138,8 @@ def pod_of(message: pb.PodSpec) -> Pod:
         pids_limit=_pids(message.pids_limit),
         cpu_limit_milli=cpu_of("pod.cpu_limit_milli", message.cpu_limit_milli),
         active_deadline_seconds=_deadline(message.active_deadline_seconds),
-        sidecars=_sidecars(message.sidecars),
+        sidecars=_member_names("pod.sidecars", message.sidecars),
+        inits=_member_names("pod.inits", message.inits),
     )
 
 
@@ -319,12 +322,16 @@ def _deadline(seconds: int) -> int:
     return seconds
 
 
-def _sidecars(names: Sequence[str]) -> tuple[str, ...]:
-    if len(names) > MOST_SIDECARS or len(set(names)) < len(names):
-        raise BadRequest(f"pod.sidecars: at most {MOST_SIDECARS} names, each once", field="pod.sidecars")
+def _address_mark(text: str) -> str:
+    return matching("address_mark", text, _MARK, _MARK.pattern) if text else ""
+
+
+def _member_names(field: str, names: Sequence[str]) -> tuple[str, ...]:
+    if len(names) > MOST_MEMBER_NAMES or len(set(names)) < len(names):
+        raise BadRequest(f"{field}: at most {MOST_MEMBER_NAMES} names, each once", field=field)
     for name in names:
         if not _NAME.fullmatch(name):
-            raise bad("pod.sidecars", name, _NAME.pattern)
+            raise bad(field, name, _NAME.pattern)
     return tuple(names)
 
 

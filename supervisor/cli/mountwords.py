@@ -75,7 +75,7 @@ def volume(word: str) -> pb.Mount:
 def bind_word(mount: pb.Mount) -> str:
     """Return a bind mount as `docker inspect` shows it."""
     options = ("ro" if mount.read_only else "rw", *mount.options)
-    source = mount.source or mount.volume or mount.empty_dir
+    source = "/".join(filter(None, (mount.source or mount.volume or mount.empty_dir, mount.sub_path)))
     return ":".join(word for word in (source, mount.destination, ",".join(options)) if word)
 
 

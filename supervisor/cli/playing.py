@@ -104,7 +104,7 @@ class Playing:
             self._client.create_volume(volume)
         with ExitStack() as undo:
             undo.callback(self.take_back)
-            played = tuple(self._pod(wanted, pod, images) for pod in wanted.pods)
+            played = tuple(self._pod(pod, images) for pod in wanted.pods)
             undo.pop_all()
         return played
 
@@ -177,23 +177,29 @@ class Playing:
     def _stored(self) -> tuple[Image, ...]:
         return tuple(Image(i.id, i.digest, tuple(i.names), (), i.created) for i in self._client.images())
 
-    def _pod(self, wanted: Play, plan: PodPlan, images: dict[tuple[str, Pull], str]) -> Played:
+    def _pod(self, plan: PodPlan, images: dict[tuple[str, Pull], str]) -> Played:
         self._interruption.check()
         pod = self._run(plan)
-        if address := address_of(pod):
-            plan = wanted.at(plan, address)
-        inits = [self._create(pod, member, images) for member in plan.inits]
-        members = [self._create(pod, member, images) for member in plan.members]
+        made = {
+            id(member): self._create(pod, member, images)
+            for member in (*plan.inits, *plan.members)
+            if not (plan.inits and _looks_into_volumes(member))
+        }
+
+        def container(member: PodMember) -> pb.Container:
+            return made.get(id(member)) or self._create(pod, member, images)
+
         deadline = None if self._init_seconds is None else time.monotonic() + self._init_seconds
-        for init, member in zip(inits, plan.inits, strict=True):
+        for member in plan.inits:
             if member.sidecar:
-                self._begin_sidecar(init, deadline)
+                self._begin_sidecar(container(member), deadline)
             else:
-                self._finish(init, deadline)
-        for made in members:
+                self._finish(container(member), deadline)
+        members = [container(member) for member in plan.members]
+        for each in members:
             self._interruption.check()
-            self._client.start(made.id)
-        return Played(pod.id, tuple(made.id for made in members))
+            self._client.start(each.id)
+        return Played(pod.id, tuple(each.id for each in members))
 
     def _run(self, plan: PodPlan) -> pb.Pod:
         """After a missing answer the pod may exist: it is looked for when everything is removed."""
@@ -216,9 +222,12 @@ class Playing:
         spec.CopyFrom(member.spec)
         spec.sandbox, spec.image_id = pod.id, images[member.spec.image, member.pull]
         try:
-            return self._client.create(spec)
+            made = self._client.create(spec)
         except ExitdError as error:
             raise _explained(error, member) from error
+        if _depends_on(made.spec) != _depends_on(spec):
+            raise BadRequest(f"{member.where}: this exitd is older than exitctl, and has ignored a field; restart it")
+        return made
 
     def _begin_sidecar(self, sidecar: pb.Container, deadline: float | None) -> None:
         """Start it, and wait until it has begun to work, as its startup probe and its hook say."""
@@ -269,10 +278,14 @@ class Playing:
             raise InitFailed(f"init container {name} had not ended in time; --init-timeout sets the limit") from error
 
 
-def address_of(pod: pb.Pod) -> str:
-    """Return the pod's first address, without its prefix; empty if it is in no network."""
-    found = (address for network in pod.pause.networks for address in network.addresses)
-    return next(found, "").partition("/")[0]
+def _looks_into_volumes(member: PodMember) -> bool:
+    """Return whether it mounts paths in volumes, which those before it may have to make first."""
+    return any(mount.sub_path for mount in member.spec.mounts)
+
+
+def _depends_on(spec: pb.ContainerSpec) -> tuple[object, ...]:
+    """Return what the container would be another one without: an earlier exitd ignores it."""
+    return spec.address_mark, [mount.sub_path for mount in spec.mounts]
 
 
 def _left(deadline: float) -> float:

@@ -136,7 +136,7 @@ def _state(container: pb.Container) -> Document:
         "OOMKilled": exit_ is not None and exit_.oom.init,
         "Pid": 0 if over else container.init.pid,
         "ExitCode": 0 if exit_ is None else number_of(exit_),
-        "Error": cause or container.damaged or container.error,
+        "Error": cause or container.damaged or container.error or container.evicted,
         "StartedAt": _time_or_never(container, "started_at"),
         "FinishedAt": _time_or_never(container, "finished_at"),
         "Health": _health(container.health) if container.HasField("health") else None,

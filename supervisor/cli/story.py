@@ -60,6 +60,7 @@ REASONS = {
     "health": "exitd ended it because its health check had failed{by}.",
     "pause-exit": "exitd stopped it because the pause container of its pod had ended{by}.",
     "node-shutdown": "exitd stopped it because the node was shutting down{by}.",
+    "evicted": "exitd ended it because its pod had written more than it may{by}.",
     "unknown": "Who asked for it is not known.",
 }
 
@@ -73,6 +74,7 @@ POLICIES = {
     "liveness-probe": "its liveness probe had failed too often",
     "post-start": "its postStart hook had failed",
     "active-deadline": "the time of its pod (activeDeadlineSeconds) was over",
+    "size-limit": "an emptyDir of its pod had grown above its sizeLimit",
 }
 
 DECISIONS = {
@@ -96,6 +98,7 @@ def of(exit_: pb.Exit, container: pb.Container | None, log_lines: Sequence[str])
         f"  {_when(exit_)}",
         f"  {_witness(exit_)}",
         f"  {_asked(exit_)}",
+        *(f"  {line}" for line in _evicted(exit_, container)),
         *(f"  {line}" for line in _memory(exit_)),
         *(f"  {line}" for line in _left_behind(exit_)),
         *(f"  {line}" for line in _policy(exit_, container)),
@@ -173,10 +176,15 @@ def _asked(exit_: pb.Exit) -> str:
         return "No client asked exitd for it: the signal came from elsewhere on this host, or from within."
     if exit_.reason == "oom" and isinstance(status, Unknown):
         return f"Memory ran out in it, and {status.number} is the number of the signal that the kernel sends for that."
-    if exit_.reason in ("health", "timeout") and exit_.by.policy in POLICIES:
+    if exit_.reason in ("health", "timeout", "evicted") and exit_.by.policy in POLICIES:
         return f"exitd ended it because {POLICIES[exit_.by.policy]}."
     sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")
     return sentence.format(by=_by(exit_.by, exit_.reason))
+
+
+def _evicted(exit_: pb.Exit, container: pb.Container | None) -> list[str]:
+    why = container.evicted if container is not None and exit_.reason == "evicted" else ""
+    return [f"{why[:1].upper()}{why[1:]}."] if why else []
 
 
 def _by(by: pb.By, reason: str) -> str:

@@ -47,11 +47,9 @@ from supervisor.model.values import (
     Exited,
     HealthSpec,
     HealthStatus,
-    HttpTarget,
     OnUnhealthy,
     Phase,
     Reason,
-    TcpTarget,
     Unknown,
 )
 from supervisor.streams.attach import AttachSession, AttachTarget, Output, WantedStreams
@@ -85,7 +83,7 @@ class Probing:
         """
         clock = self._node.clock
         start_ns = clock.now_ns()
-        if (target := spec.tcp or spec.http) is not None:
+        if (target := spec.tcp or spec.http or spec.grpc) is not None:
             return await self._over_network(container, target, spec)
         begun = asyncio.ensure_future(self._begin(container, spec))
         try:
@@ -109,7 +107,7 @@ class Probing:
         return ProbeResult(start_ns, exit_.at_ns, exit_.status, output, timed_out)
 
     async def _over_network(
-        self, container: Container, target: TcpTarget | HttpTarget, spec: HealthSpec
+        self, container: Container, target: netprobes.NetTarget, spec: HealthSpec
     ) -> ProbeResult | None:
         clock = self._node.clock
         start_ns = clock.now_ns()

@@ -1,6 +1,7 @@
-"""One probe over the network, from inside the network namespace of a container's init: tcp, http, https.
+"""One probe over the network, from inside the network namespace of a container's init: tcp, http, https, grpc.
 
-Bounded in everything: its time is the caller's limit, its bytes are those of the head of one answer. Redirections are
+Bounded in everything: its time is the caller's limit, its bytes are those of the head of one answer, or of one short
+message. Redirections are
 not followed, and no name is looked up: a target is an address, or the loopback.
 """
 
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import CannotStart
+from supervisor.model.grpcreply import GrpcReader, check_call
 from supervisor.model.health import ProbeAnswer
 from supervisor.model.httpreply import StatusFound, StatusReader, request
-from supervisor.model.values import HttpTarget, Process, TcpTarget
+from supervisor.model.values import GrpcTarget, HttpTarget, Process, TcpTarget
 from supervisor.system import netns
 
 if TYPE_CHECKING:
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 LOOPBACKS = ("127.0.0.1", "::1")
 READ_BYTES = 4096
 
+NetTarget = TcpTarget | HttpTarget | GrpcTarget
 
-async def answer_of(init: Process, target: TcpTarget | HttpTarget) -> tuple[ProbeAnswer, str]:
+
+async def answer_of(init: Process, target: NetTarget) -> tuple[ProbeAnswer, str]:
     """Return whether the target answers well, and the reason for people. Raises WrongState when init has ended, OSError
     when the probe could not be made, for no fault of the container's."""
     try:
@@ -38,12 +42,14 @@ async def answer_of(init: Process, target: TcpTarget | HttpTarget) -> tuple[Prob
     try:
         if isinstance(target, TcpTarget):
             return ProbeAnswer(True), f"{address}: connected"
+        if isinstance(target, GrpcTarget):
+            return await _grpc(line, address, target)
         return await _http(line, address, target)
     finally:
         line.close()
 
 
-def addresses_of(target: TcpTarget | HttpTarget) -> tuple[str, ...]:
+def addresses_of(target: NetTarget) -> tuple[str, ...]:
     """Return the addresses to try, the first that accepts counts. A program may listen on one of the loopbacks alone,
     and a machine may have no IPv6."""
     return (target.host,) if target.host else LOOPBACKS
@@ -98,6 +104,26 @@ async def _http(line: socket.socket, address: str, target: HttpTarget) -> tuple[
         first, _, _ = status.kept.partition(b"\r\n")
         return ProbeAnswer(found.is_good), f"HTTP status {found.code}\n{first[:200].decode('latin-1')}"
     return ProbeAnswer(False), found.why
+
+
+async def _grpc(line: socket.socket, address: str, target: GrpcTarget) -> tuple[ProbeAnswer, str]:
+    writer: asyncio.StreamWriter | None = None
+    try:
+        reader, writer = await asyncio.open_connection(sock=line, limit=READ_BYTES)
+        writer.write(check_call(target, address))
+        answer, found = GrpcReader(), None
+        while found is None:
+            found = answer.feed(await reader.read(READ_BYTES))
+            writer.write(answer.to_send)
+            answer.to_send = b""
+    except OSError as error:
+        if error.errno in USED_UP:
+            raise
+        return ProbeAnswer(False), f"{address}:{target.port}: {error}"  # reset: it is the other side's
+    finally:
+        if writer is not None:
+            writer.transport.abort()
+    return ProbeAnswer(found.good), f"{address}:{target.port}: {found.words}"
 
 
 @cache

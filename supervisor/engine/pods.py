@@ -30,6 +30,8 @@ PAUSE_EXIT = By(policy="pause-exit")
 NEW_SANDBOX = By(policy="new-sandbox")
 LAST_MEMBER = By(policy="last-member")
 DEADLINE = By(policy="active-deadline")
+EVICTION = By(policy="size-limit")
+EVICTION_SECONDS = 1.0  # the grace of what is evicted: the kubelet's own, since a disk may be filling
 MOST_TIMER_SECONDS = 86_400.0  # asyncio's clock stands still while the machine is suspended; so it looks now and then
 LEAST_GRACE_SECONDS = 2.0  # of a sidecar, however long the others took: Kubernetes' own
 
@@ -124,6 +126,11 @@ class PodKeeper(Participant):
                     await self._node.apply(container.id, lifecycle.StopAsked(DEADLINE), patient=True)
                 case Duty.EXPIRE:
                     await self._ending.by_policy(container.id, Reason.TIMEOUT, DEADLINE, run=container.run, final=True)
+                case Duty.EVICT if container.phase is Phase.RESTARTING:
+                    await self._node.apply(container.id, lifecycle.StopAsked(EVICTION), patient=True)
+                case Duty.EVICT:
+                    evicted = (Reason.EVICTED, EVICTION, EVICTION_SECONDS)
+                    await self._ending.by_policy(container.id, *evicted, run=container.run, final=True)
                 case Duty.CANCEL:
                     await self._node.apply(container.id, lifecycle.SandboxGone(), patient=True)
                 case Duty.REVIVE:

@@ -32,8 +32,13 @@ class Views:
             bundle_path=f"{bundle.directory_of(self._root, c.id)}/bundle",
             run_directory=path_of(self._state, c.id, c.run),
             execs=self._execs.of(c.id),
+            evicted=self._evicted(c),
             restart_at_ns=None if c.restart_at is None else now.now_ns + c.restart_at.ns - now.boot.ns,
         )
+
+    def _evicted(self, c: Container) -> str:
+        pause = self._node.containers.get(c.spec.sandbox) if c.spec.sandbox else c
+        return pause.evicted if pause is not None else ""
 
     def log_path(self, c: Container) -> str:
         return bundle.log_path(self._root, c)

@@ -207,6 +207,16 @@ class SandboxGone:
 
 
 @frozen
+class Overgrown:
+    """An empty directory of the pod takes more of the disk than it may: all that is of the pod is to be ended."""
+
+    run: int
+    volume: str
+    size_bytes: int
+    limit_bytes: int
+
+
+@frozen
 class Renamed:
     """A caller gives it another name, which no other container has."""
 
@@ -256,6 +266,7 @@ Happening = (
     | RemoveAsked
     | Removed
     | SandboxGone
+    | Overgrown
     | Renamed
     | ChangeAsked
     | ChangeMade
@@ -397,6 +408,8 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
             # there.
             effects = (CancelTimer(), *((Discard(),) if c.clean else ()))
             return Step(removing, effects=effects, ahead=c.spec.task is not None)
+        case Phase.RUNNING | Phase.PAUSED, Overgrown(run=run) if run == c.run and c.spec.pod and not c.evicted:
+            return _overgrown(c, happening, moment)
         case _, Renamed(name) if c.phase is not Phase.REMOVING:
             renamed = replace(c, spec=replace(c.spec, name=name))
             return Step(renamed, events=events(renamed, moment, "rename", old_name=c.spec.name))
@@ -533,6 +546,12 @@ def _deadline(c: Container, moment: Moment) -> TimeLimit | None:
         return c.deadline.in_boot(moment.boot, moment.now_ns)
     long_ns = c.spec.pod.active_deadline_seconds * values.SECOND_NS
     return TimeLimit(moment.boot.later(long_ns), moment.now_ns + long_ns)
+
+
+def _overgrown(c: Container, found: Overgrown, moment: Moment) -> Step:
+    why = f"volume {found.volume} took {found.size_bytes} bytes, {found.limit_bytes} is its limit"
+    told = {"volume": found.volume, "size_bytes": str(found.size_bytes), "limit_bytes": str(found.limit_bytes)}
+    return Step(replace(c, evicted=why), events=events(c, moment, "evict", **told))
 
 
 def _end_asked(c: Container, happening: EndAsked, moment: Moment) -> Step:
@@ -751,6 +770,7 @@ def _again(c: Container, by: By | None, moment: Moment) -> Step:
         post_start=HookStage.NOT_YET,
         ending=None,
         deadline=c.deadline if by is None or by.policy else None,
+        evicted=c.evicted if by is None or by.policy else "",
     )
     if by is None:
         return Step(replace(fresh, restart_count=c.restart_count + 1), ahead=True)

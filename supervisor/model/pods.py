@@ -122,6 +122,7 @@ class Duty(StrEnum):
     REMOVE = "remove"  # an ended member of a pod that is being removed
     DISMISS = "dismiss"  # a sidecar, after the last of those that it served
     EXPIRE = "expire"  # whoever lives or would live on when the pod's time is over
+    EVICT = "evict"  # the same, when one of its volumes has outgrown its limit
 
 
 NO_TIME = BootTime("", 0)
@@ -132,14 +133,14 @@ def duties(pause: Container, members: Sequence[Container], now: BootTime = NO_TI
     """Return what to do now. The function has no memory: it is called again after every change of the pod, and when its
     deadline has come."""
     assert pause.spec.pod is not None
-    if is_expired(pause, now) and pause.phase is not Phase.REMOVING:
-        return _expired(pause, members)
+    if pause.phase is not Phase.REMOVING and (pause.evicted or is_expired(pause, now)):
+        return _of_all(Duty.EVICT if pause.evicted else Duty.EXPIRE, pause, members)
     each_duty = [(_duty(pause, member), member) for member in members]
     kept = pause.spec.pod.on_pause_exit is OnPauseExit.KEEP and pause.phase is not Phase.REMOVING
     found = [(d, member) for d, member in each_duty if d is Duty.REVIVE or (d is not None and not kept)]
     found = _in_order(pause, members, found)
     # At least one member of this sandbox: a pod that is started again is not stopped before its members could start.
-    here = any(member.sandbox_run == pause.run for member in members)
+    here = any(member.sandbox_run == pause.run for member in _after_inits(pause, members))
     all_ended = here and all(member.phase is Phase.EXITED for member in members)
     if not found and (last := _to_dismiss(pause, members)) is not None:
         return [(Duty.DISMISS, last)]
@@ -153,12 +154,12 @@ def is_expired(pause: Container, now: BootTime) -> bool:
     return pause.deadline is not None and pause.deadline.is_over(now)
 
 
-def _expired(pause: Container, members: Sequence[Container]) -> list[tuple[Duty, Container]]:
+def _of_all(duty: Duty, pause: Container, members: Sequence[Container]) -> list[tuple[Duty, Container]]:
     """The members first, then the sandbox; and none of them comes back."""
     live = [member for member in members if member.phase in GOES_ON]
     settled = all(member.phase in (Phase.EXITED, Phase.REMOVING) for member in members)
     last = [pause] if settled and pause.phase in GOES_ON else []
-    return [(Duty.EXPIRE, container) for container in live or last]
+    return [(duty, container) for container in live or last]
 
 
 def sidecars(pause: Container, members: Sequence[Container]) -> list[Container]:
@@ -195,10 +196,16 @@ def _to_dismiss(pause: Container, members: Sequence[Container]) -> Container | N
     """Return the sidecar to end now: all others of this sandbox have ended for good. One after another, in reverse."""
     serving = sidecars(pause, members)
     others = [member for member in members if member not in serving]
-    here = any(member.sandbox_run == pause.run for member in others)
+    here = any(member.sandbox_run == pause.run for member in _after_inits(pause, others))
     if not here or any(member.phase is not Phase.EXITED or _comes_back(pause, member) for member in others):
         return None
     return next((each for each in reversed(serving) if each.phase in GOES_ON), None)
+
+
+def _after_inits(pause: Container, members: Sequence[Container]) -> list[Container]:
+    """Return the members without init containers: those alone do not make a pod, the others are still to come."""
+    names = pause.spec.pod.inits if pause.spec.pod is not None else ()
+    return [member for member in members if member.spec.name not in names]
 
 
 def _comes_back(pause: Container, member: Container) -> bool:

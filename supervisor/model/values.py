@@ -82,8 +82,18 @@ class HttpTarget:
 
 
 @frozen
+class GrpcTarget:
+    """Good: the gRPC health service at this port of the container's loopback says that `service` is SERVING; empty: of
+    the server as a whole."""
+
+    port: int
+    service: str = ""
+    host: str = ""  # as of TcpTarget
+
+
+@frozen
 class HealthSpec:
-    """A health check: a command, or instead of it `tcp` or `http`. In a container every field has a value. In a
+    """A health check: a command, or instead of it `tcp`, `http` or `grpc`. In a container every field has a value. In a
     request, no args mean the image's check, one empty word no check at all, and 0 the image's value, or else the
     default."""
 
@@ -98,6 +108,7 @@ class HealthSpec:
     successes: int = 1  # this many in a row make it healthy
     first_ns: int | None = None  # from the container's start to the first probe; None: `interval_ns`, from now
     grace_seconds: int | None = None  # for an end that follows; None: the container's own
+    grpc: GrpcTarget | None = None
 
     @property
     def is_off(self) -> bool:
@@ -293,6 +304,7 @@ class Reason(StrEnum):
     HEALTH = "health"
     PAUSE_EXIT = "pause-exit"
     NODE_SHUTDOWN = "node-shutdown"
+    EVICTED = "evicted"
     UNKNOWN = "unknown"
 
 
@@ -434,7 +446,7 @@ class Mount:
     empty_dir: str = ""
     group: int | None = None
     tmpfs: bool = False
-    size_bytes: int = 0  # of a tmpfs; 0: the kernel's limit
+    size_bytes: int = 0  # of a tmpfs; 0: the kernel's limit. Of an `empty_dir` on disk: more ends the pod; 0: no limit
     mode: int | None = None  # of a tmpfs's root
     options: tuple[str, ...] = ()  # of mount(8), beside ro and rw
     volume: str = ""  # instead of a source: the name of a volume
@@ -443,6 +455,7 @@ class Mount:
     files: tuple[MountedFile, ...] = ()
     secret: bool = False  # of files: no reply shows them, and they are in memory
     single: bool = False  # of one file: the destination is that file
+    sub_path: str = ""  # of a source, an empty directory or a volume: what is at this path in it, and no more
 
 
 class OnPauseExit(StrEnum):
@@ -475,6 +488,7 @@ class Pod:
     cpu_limit_milli: int = 0  # limit of CPU time for all its containers together, thousandths of a CPU
     active_deadline_seconds: int = 0  # from its first start until its members are ended for good; 0: never
     sidecars: tuple[str, ...] = ()  # names of members that serve the others, in the order of their start
+    inits: tuple[str, ...] = ()  # names of members that come before the others
 
 
 @frozen
@@ -544,6 +558,7 @@ class Spec:
     network_hint: str = ""  # why it has none, or another than the first, though it asked for the default
     more_networks: tuple[str, ...] = ()  # eth1 and so on; `network` is eth0
     wishes: tuple[AddressWish, ...] = ()
+    address_mark: str = ""  # stands for the address that a run has, wherever it is in its words, variables and files
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -656,6 +671,7 @@ class Container:
     post_start: HookStage = HookStage.NOT_YET  # of the current run
     ending: Termination | None = None
     deadline: TimeLimit | None = None  # a pod's, from its first start on
+    evicted: str = ""  # a pod: which of its volumes has outgrown its limit, and how far; its members are ended for that
     networks: tuple[Attached, ...] = ()  # what the current run has of its network, or a member of its pod's
 
 

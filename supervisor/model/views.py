@@ -24,6 +24,7 @@ class View:
     health: Health | None = None  # only if requested: what this daemon has seen of its health check
     probes: dict[CheckKind, Health] = field(default_factory=dict)  # as `health`, of its probes
     execs: tuple[Exec, ...] = ()  # those that have not ended
+    evicted: str = ""  # why its pod, or the pod that it is, was evicted
 
 
 @frozen

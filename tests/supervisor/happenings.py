@@ -60,6 +60,7 @@ ALL: tuple[Happening, ...] = (
     life.MakeFailed("no such file"),
     life.MakeFailed("the host goes down", put_off=True),
     life.SandboxGone(),
+    life.Overgrown(1, "cache", 2, 1),
     life.StartAsked(USER),
     life.Started(100 * SECOND),
     life.StartFailed("broken"),

@@ -11,16 +11,20 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent import futures
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from shim import native
 from supervisor.engine import netprobes
 from supervisor.model.errors import WrongState
+from supervisor.model.grpcreply import MOST_BYTES, MOST_MESSAGE_BYTES
 from supervisor.model.health import ProbeAnswer
 from supervisor.model.httpreply import MOST_HEAD_BYTES
-from supervisor.model.values import HttpTarget, Process, TcpTarget
+from supervisor.model.values import GrpcTarget, HttpTarget, Process, TcpTarget
 from supervisor.system import netns
 from tests.supervisor.fakes import in_loop
 
@@ -148,6 +152,68 @@ async def test_a_connection_is_enough_for_tcp_and_a_closed_port_says_so() -> Non
         assert (await netprobes.answer_of(here(), TcpTarget("127.0.0.1", port)))[0] == ProbeAnswer(True)
     found, why = await netprobes.answer_of(here(), TcpTarget("", port))
     assert (found, why) == (ProbeAnswer(False), f"127.0.0.1:{port}: Connection refused")
+
+
+@in_loop
+async def test_a_server_of_grpc_is_asked_for_its_health() -> None:
+    with futures.ThreadPoolExecutor(2) as workers:
+        serving, bare = grpc.server(workers), grpc.server(workers)
+        servicer = health.HealthServicer()
+        for name, status in (("", "SERVING"), ("sick", "NOT_SERVING"), ("s" * 253, "SERVING")):
+            servicer.set(name, health_pb2.HealthCheckResponse.ServingStatus.Value(status))
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, serving)
+        ports = [each.add_insecure_port("127.0.0.1:0") for each in (serving, bare)]
+        for each in (serving, bare):
+            each.start()
+        try:
+            said = [await of_grpc(ports[0], service) for service in ("", "sick", "s" * 253, "nobody")]
+            said.append(await of_grpc(ports[1]))
+        finally:
+            for each in (serving, bare):
+                each.stop(None).wait()
+    assert [(good, why.partition(": ")[2]) for good, why in said] == [
+        (True, "SERVING"),
+        (False, "NOT_SERVING"),
+        (True, "SERVING"),
+        (False, "the call failed: NOT_FOUND, it has no such service"),
+        (False, "the call failed: UNIMPLEMENTED, it has no health service"),
+    ]
+    assert await of_grpc(ports[0]) == (False, f"127.0.0.1:{ports[0]}: Connection refused")
+
+
+@in_loop
+async def test_what_is_no_grpc_and_what_never_ends_is_bad_within_bounds() -> None:
+    settings, over = bytes(3) + b"\4" + bytes(5), asyncio.Event()
+    data = (MOST_MESSAGE_BYTES + 6).to_bytes(3) + b"\0\0\0\0\0\1" + bytes(MOST_MESSAGE_BYTES + 6)
+    pings = (bytes(2) + b"\x08\6" + bytes(5) + bytes(8)) * (MOST_BYTES // 8)
+
+    def sends(what: bytes) -> Serve:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                writer.write(what)
+                await over.wait()
+                writer.close()
+
+        return serve
+
+    for what, words in (
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no HTTP/2"),
+        (settings + data, f"more than {MOST_MESSAGE_BYTES}"),
+        (settings + pings, f"first {MOST_BYTES} bytes"),
+    ):
+        async with server(sends(what)) as port:
+            good, why = await of_grpc(port)
+            assert (good, words in why) == (False, True), why
+    async with server(sends(settings)) as port:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await of_grpc(port)
+    over.set()
+
+
+async def of_grpc(port: int, service: str = "") -> tuple[bool, str]:
+    found, why = await netprobes.answer_of(here(), GrpcTarget(port, service, "127.0.0.1"))
+    return found.good, why
 
 
 @in_loop

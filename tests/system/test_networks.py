@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -215,6 +216,35 @@ def test_a_network_is_taken_down_only_after_the_last_of_its_pod(cli: Cli, net: N
     assert f"inet {address}/24" in cli.ok("exec", member, "ip", "-4", "address", "show", "dev", "eth0")
     cli.ok("stop", "-t", "0", "member")
     until(lambda: net.leases() == [] and not net.rules(), "its network is not taken down")
+
+
+OWN_ADDRESS = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: app
+    image: /
+    env: [{name: ME, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]
+    command: [sh, -c, 'echo "$0 $ME"; exec sleep 1000', $(ME)]
+"""
+
+
+def test_in_a_new_sandbox_a_container_that_begins_anew_knows_the_new_address(cli: Cli, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(OWN_ADDRESS)
+    cli.ok("play", str(file))
+    first = cli.field("web", ADDRESS)
+    until(lambda: cli.ok("logs", "web-app") == f"{first} {first}", "it has not begun")
+    assert f"ME={first}" in cli.field("web-app", "json .Config.Env")
+    os.kill(int(cli.field("web", ".State.Pid")), signal.SIGKILL)
+    until(lambda: cli.field("web", ADDRESS) not in ("", first), "no new sandbox")
+    second = cli.field("web", ADDRESS)
+    until(lambda: f"{second} {second}" in cli.ok("logs", "web-app").splitlines(), "it has not begun anew")
+    assert cli.ok("exec", "web-app", "sh", "-c", "echo $ME") == second
+    assert f"ME={second}" in cli.field("web-app", "json .Config.Env")
 
 
 def test_the_ports_that_an_image_names_are_published_by_p(cli: Cli, net: Net, tmp_path: pathlib.Path) -> None:

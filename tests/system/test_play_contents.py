@@ -147,3 +147,69 @@ def test_down_takes_all_pods_of_a_deployment_however_many_the_file_says_now(
     assert cli.ok("pods", "-q") == ""
     said = cli("play", "--down", str(file))
     assert (said.code, said.err) == (0, "exitctl: no pod of the deployment web: nothing to take down\n")
+
+
+SUB_PATHS = """\
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: kept}
+spec: {accessModes: [ReadWriteOnce]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  volumes:
+  - {name: p, persistentVolumeClaim: {claimName: kept}}
+  - {name: e, emptyDir: {}}
+  - {name: h, hostPath: {path: DIRECTORY}}
+  initContainers:
+  - name: first
+    image: /
+    command: [sh, -c, 'echo made >/mnt/app.conf && mkdir /mnt/real /srv/below && ln -s real /mnt/link']
+    volumeMounts: [{name: e, mountPath: /mnt}, {name: p, mountPath: /srv, subPath: a/b}]
+  containers:
+  - {name: other, image: /, command: [sleep, "1000"]}
+  - name: app
+    image: /
+    command: [sh, -c, 'touch /srv/new /opt/of-host; exec sleep 1000']
+    volumeMounts:
+    - {name: e, mountPath: /etc/issue, subPath: app.conf}
+    - {name: e, mountPath: /media, subPath: link}
+    - {name: p, mountPath: /srv, subPath: a/b/below}
+    - {name: h, mountPath: /opt, subPath: x/y}
+"""
+
+
+def test_a_path_in_a_volume_is_mounted_alone_also_what_an_init_container_has_made_and_no_link_leads_out(
+    daemon: Daemon, cli: Cli, client: Client, tmp_path: pathlib.Path
+) -> None:
+    before = left(daemon)
+    file = tmp_path / "pod.yaml"
+    file.write_text(SUB_PATHS.replace("DIRECTORY", str(tmp_path)))
+    cli.ok("play", str(file))
+    assert inside(cli, "cat", "/etc/issue") == "made"
+    assert inside(cli, "sh", "-c", "touch /media/here; ls -A /srv") == "new"
+    mounted = inside(cli, "sh", "-c", "awk '$5 == \"/media\" {print $6}' /proc/self/mountinfo")
+    assert {"nosuid", "nodev"} <= set(mounted.split(","))
+    assert os.listdir(tmp_path / "x" / "y") == ["of-host"]
+    volume = pathlib.Path(daemon.root) / "v" / "kept" / "data"
+    assert sorted(os.listdir(volume / "a" / "b" / "below")) == ["new"]
+    pod = client.inspect("web")
+    shared = pathlib.Path(daemon.root) / "c" / pod.id / "volumes" / "e"
+    assert os.listdir(shared / "real") == ["here"]
+
+    # a link that a container has planted in the meantime
+    (shared / "link").unlink()
+    (shared / "link").symlink_to("/etc")
+    cli.ok("stop", "web-app")
+    again = cli("start", "web-app")
+    assert again.code and "mount at /media: the path 'link' of e: File exists" in again.err, again
+    # what exitctl cp finds there is the same, and not what the link leads to
+    assert cli("cp", "web-app:/srv/new", "-").code == 0
+    assert cli("cp", "web-app:/media/passwd", "-").code != 0
+    cli.ok("play", "--down", str(file))
+    cli.ok("volume", "rm", "kept")
+    assert left(daemon) == before

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import grpc
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
@@ -29,9 +30,9 @@ class Field:
     cli: Cli
     base: pathlib.Path
 
-    def play(self, spec: str, *words: str, name: str = "web") -> None:
+    def play(self, spec: str, *words: str, name: str = "web", volumes: str = "") -> None:
         text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n{spec}"
-        text += f"  volumes: [{{name: v, hostPath: {{path: {self.base}}}}}]\n"
+        text += f"  volumes: [{{name: v, hostPath: {{path: {self.base}}}}}{volumes}]\n"
         (self.base / f"{name}.yaml").write_text(text)
         said = self.cli("play", *words, str(self.base / f"{name}.yaml"))
         assert (said.code, said.err) == (0, ""), said
@@ -59,10 +60,10 @@ def stage(daemon: Daemon, cli: Cli) -> Iterator[Field]:
     shutil.rmtree(base)
 
 
-def container(name: str, script: str, **fields: str) -> str:
+def container(name: str, script: str, more_mounts: str = "", **fields: str) -> str:
     """One line of a list of containers; /mnt is the shared directory."""
     more = "".join(f", {key}: {value}" for key, value in fields.items())
-    mounts = "[{name: v, mountPath: /mnt}]"
+    mounts = f"[{{name: v, mountPath: /mnt}}{more_mounts}]"
     return f"{{name: {name}, image: /, command: [sh, -c, {json.dumps(script)}], volumeMounts: {mounts}{more}}}"
 
 
@@ -125,6 +126,40 @@ class H(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 http.server.HTTPServer(('127.0.0.1', 8080), H).serve_forever()
 """
+
+
+HEALTH = """
+import concurrent.futures, grpc, os, signal, time
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+servicer, server = health.HealthServicer(), grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+server.add_insecure_port('127.0.0.1:50051')
+server.start()
+signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
+while True:
+    servicer.set('shop', 2 if os.path.exists('/mnt/sick') else 1)
+    time.sleep(0.02)
+"""
+
+
+def test_a_server_of_grpc_is_asked_inside_its_own_network_and_ended_when_it_does_not_serve(
+    stage: Field, client: Client
+) -> None:
+    (stage.base / "health.py").write_text(HEALTH)
+    shop = "grpc: {port: 50051, service: shop}, periodSeconds: 1, timeoutSeconds: 20"
+    packages = pathlib.Path(grpc.__file__).parent.parent
+    fields = {
+        "startupProbe": "{grpc: {port: 50051}, periodSeconds: 1, failureThreshold: 1000}",
+        "livenessProbe": f"{{{shop}, failureThreshold: 1}}",
+        "readinessProbe": f"{{{shop}}}",
+        "env": "[{name: PYTHONPATH, value: /packages}]",
+    }
+    app = container("app", "exec python3 /mnt/health.py", ", {name: p, mountPath: /packages}", **fields)
+    stage.play(f"  containers: [{app}]\n", volumes=f", {{name: p, hostPath: {{path: {packages}}}}}")
+    until(lambda: stage.probes("web-app")["Ready"], "not ready")
+    (stage.base / "sick").touch()
+    exit_ = first_exit(client, stage.id("web-app"))
+    assert (exit_.code, exit_.reason, exit_.by.policy) == (3, "health", "liveness-probe")
 
 
 def test_a_server_is_asked_over_http_and_tcp_inside_its_own_network(stage: Field, client: Client) -> None:
@@ -245,3 +280,29 @@ def test_a_pods_time_is_over_whichever_exitd_is_there_and_nothing_begins_again(s
         until(lambda: again.inspect(pod).phase == pb.PHASE_EXITED, "the pod's end")
         assert again.inspect(pod).exit.decision == "ended"
     assert stage.lines("said") == ["run"]
+
+
+def test_a_pod_whose_volume_outgrows_its_limit_is_ended_for_good_also_by_the_next_exitd_and_says_which_and_how_far(
+    stage: Field, daemon: Daemon
+) -> None:
+    grows = "dd if=/dev/zero of=/cache/big bs=1M count=2 2>/dev/null; " + HEEDS
+    app = container("app", grows, ", {name: c, mountPath: /cache}")
+    other = container("other", DEAF, ", {name: c, mountPath: /cache, subPath: below}")
+    spec = f"  restartPolicy: Always\n  containers: [{app}, {other}]\n"
+    stage.play(spec, volumes=", {name: c, emptyDir: {sizeLimit: 1Mi}}")
+    pod = stage.id("web")
+    with daemon.client() as client:
+        until(lambda: any(each.type == "evict" for each in events(client, pod)), "its eviction")
+    daemon.restart()
+    with daemon.client() as again:
+        ends = {name: first_exit(again, stage.id(name)) for name in ("web-app", "web-other", "web")}
+        assert {(each.reason, each.by.policy, each.decision) for each in ends.values()} == {
+            ("evicted", "size-limit", "ended")
+        }
+        assert [ends["web-app"].code, ends["web-other"].signal] == [3, 9]
+        (told,) = (dict(each.attributes) for each in events(again, pod) if each.type == "evict")
+        assert (told["volume"], told["limit_bytes"], int(told["size_bytes"]) >= 2 << 20) == ("c", str(1 << 20), True)
+        assert again.inspect(pod).evicted == again.inspect("web-other").evicted != ""
+    why = stage.cli.ok("why", "web-app")
+    assert "exitd ended it because an emptyDir of its pod had grown above its sizeLimit." in why
+    assert f"Volume c took {told['size_bytes']} bytes, {1 << 20} is its limit." in why

@@ -87,6 +87,7 @@ def everything(daemon: Daemon, client: Client, base: pathlib.Path) -> pb.Contain
         pb.Mount(empty_dir="scratch", destination="/scratch"),
         pb.Mount(volume="data", destination="/mnt"),
         pb.Mount(empty_dir="quick", tmpfs=True, size_bytes=1 << 20, destination="/opt"),
+        pb.Mount(volume="data", sub_path="part", destination="/home"),
         pb.Mount(files=files, destination="/srv"),
         pb.Mount(files=files, secret=True, destination="/media"),
     ]
@@ -122,7 +123,8 @@ def mounts_found(daemon: Daemon, member: pb.Container) -> set[tuple[str, str, st
         fields, (kind, *_) = line.split(), line.partition(" - ")[2].split()
         if fields[4].startswith(f"{daemon.base}/"):
             path = fields[4].replace(str(daemon.root), "ROOT").replace(str(daemon.state), "STATE")
-            found.add((row_of(path, {*MOUNTS}), kind, flags_of(fields[5])))
+            bound = "/subpaths/" in path  # its type is that of the file system that it is of
+            found.add((row_of(path, {*MOUNTS}), "bind" if bound else kind, flags_of(fields[5])))
     inside = pathlib.Path(f"/proc/{member.init.pid}/mountinfo").read_text().splitlines()
     (volume,) = (line.split() for line in inside if line.split()[4] == "/scratch")
     names = [flags_of(line.split()[5]) for line in inside if line.split()[4] in namefiles.PLACES.values()]

@@ -42,11 +42,11 @@ class Downward:
     containers: Mapping[str, Field]
     node: NodeFacts
     host_network: bool
-    own_address: str = LOOPBACK  # in a network of its own: its first address, known when it runs
+    address_mark: str = ""  # stands for its own address, which each new sandbox of it may have another one of
 
     @property
     def address(self) -> str:
-        return self.node.address if self.host_network else self.own_address
+        return self.node.address if self.host_network else self.address_mark
 
     def of_field(self, ref: Field, notes: Notes) -> str:
         """Return the value of a fieldRef."""

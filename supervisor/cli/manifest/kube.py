@@ -6,11 +6,11 @@ Source: core/v1 (types.go) for the meaning; podman-kube-play(1) for the names an
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import frozen
+from supervisor.api.secrets import check_path
 from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.annotations import annotated
 from supervisor.cli.manifest.container import (
@@ -26,7 +26,7 @@ from supervisor.cli.manifest.container import (
     pod_seccomp,
 )
 from supervisor.cli.manifest.contents import CONFIG_MAP, SECRET, Contents, FilesVolume, content_of, files_volume
-from supervisor.cli.manifest.downward import LOOPBACK, Downward, NodeFacts
+from supervisor.cli.manifest.downward import Downward, NodeFacts
 from supervisor.cli.manifest.fields import Field, Notes, WrongField, flag_of, text_of
 from supervisor.cli.manifest.objects import (
     DEPLOYMENT,
@@ -71,11 +71,9 @@ class PodPlan:
 
 @frozen
 class Play:
-    """What the files ask for. `warnings` say what will differ from it. `at` returns the plan of a pod whose containers
-    know that address as their own (status.podIP): it is the network's to give, once the pause container runs."""
+    """What the files ask for. `warnings` say what will differ from it."""
 
     pods: tuple[PodPlan, ...]
-    at: Callable[[PodPlan, str], PodPlan]
     warnings: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()  # to be made, unless they are there
 
@@ -134,14 +132,7 @@ def play(
     _check_names(pods, found, notes)
     _check_ports(pods, found, notes)
     notes.settle()
-    source_of = {pod.pause.pod.uid: source for pod, source in zip(pods, found, strict=True)}
-
-    def at(pod: PodPlan, address: str) -> PodPlan:
-        uid = pod.pause.pod.uid
-        same = replace(machine, new_uid=lambda: uid)
-        return _pod(source_of[uid], contents, same, Notes(), address)  # what is to be noted has been
-
-    return Play(pods, at, tuple(dict.fromkeys(notes.warnings)), claims)
+    return Play(pods, tuple(dict.fromkeys(notes.warnings)), claims)
 
 
 def names(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], ...]:
@@ -219,9 +210,9 @@ def _claims(documents: list[tuple[Field, str, ManifestSource]], notes: Notes) ->
     return tuple(dict.fromkeys(found))
 
 
-def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes, address: str = LOOPBACK) -> PodPlan:
+def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes) -> PodPlan:
     spec, paths = source.spec, list[HostPath]()
-    around = _around(source, contents, machine, paths, notes, address)
+    around = _around(source, contents, machine, paths, notes)
     containers, inits = spec.get("containers"), spec.get("initContainers")
     assert containers is not None
     if not containers.items():
@@ -229,15 +220,17 @@ def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes, 
     first = tuple(member_of(each, around, notes, init=True) for each in (inits.items() if inits is not None else ()))
     rest = tuple(member_of(each, around, notes) for each in containers.items())
     pause = _pause(source, around, machine.runtime, notes)
-    pause.pod.sidecars.extend(member.spec.name for member in first if member.sidecar)
+    for member in (*first, *rest):
+        if around.down.address_mark.encode() in member.spec.SerializeToString():
+            member.spec.address_mark = around.down.address_mark
+    for member in first:
+        (pause.pod.sidecars if member.sidecar else pause.pod.inits).append(member.spec.name)
     if not around.host_network:
         put_ports(pause, (port for member in (*first, *rest) for port in member.ports))
     return PodPlan(around.pod, around.namespace, pause, first, rest, tuple(paths))
 
 
-def _around(
-    source: PodSource, contents: Contents, machine: Machine, paths: list[HostPath], notes: Notes, address: str
-) -> Around:
+def _around(source: PodSource, contents: Contents, machine: Machine, paths: list[HostPath], notes: Notes) -> Around:
     spec = source.spec
     labels, annotations = source.metadata.get("labels"), source.metadata.get("annotations")
     for key, each in annotations.fields() if annotations is not None else ():
@@ -247,17 +240,17 @@ def _around(
     if flag_of(host_pid) and flag_of(shared_pid):
         assert shared_pid is not None
         shared_pid.refuse(notes, "hostPID and shareProcessNamespace exclude each other")
-    grace = spec.get("terminationGracePeriodSeconds")
+    grace, uid = spec.get("terminationGracePeriodSeconds"), machine.new_uid()
     down = Downward(
         name=source.name,
         namespace=source.namespace,
-        uid=machine.new_uid(),
+        uid=uid,
         labels=labels.pairs() if labels is not None else {},
         annotations=annotations.pairs() if annotations is not None else {},
         containers=_containers(spec),
         node=machine.node,
         host_network=flag_of(spec.get("hostNetwork")),
-        own_address=address,
+        address_mark=f"pod-address-{uid}",
     )
     return Around(
         pod=source.name,
@@ -362,16 +355,14 @@ def _empty_dir(name: str, field: Field | None, group: int | None, notes: Notes) 
     limit, size_bytes = field.get("sizeLimit") if field is not None else None, 0
     if limit is not None:
         size_bytes = math.ceil(amount(limit))
-        if not in_memory:
-            limit.refuse(notes, "exitd limits an emptyDir in memory alone; add medium: Memory, or drop it")
-        elif size_bytes > MOST_VOLUME_BYTES:
+        if size_bytes > MOST_VOLUME_BYTES:
             limit.refuse(notes, "is more than any machine has")
     size_bytes = min(size_bytes, MOST_VOLUME_BYTES)
 
     def mount(use: VolumeUse, notes: Notes) -> pb.Mount | None:
-        _no_sub_path(use, notes)
         return pb.Mount(
             empty_dir=name,
+            sub_path=_sub_path(use, notes),
             destination=use.destination,
             read_only=use.read_only,
             group=group,
@@ -383,8 +374,8 @@ def _empty_dir(name: str, field: Field | None, group: int | None, notes: Notes) 
 
 
 def _host_path(path: str, use: VolumeUse, notes: Notes) -> pb.Mount | None:
-    _no_sub_path(use, notes)
-    return pb.Mount(source=path, destination=use.destination, read_only=use.read_only)
+    sub_path = _sub_path(use, notes)
+    return pb.Mount(source=path, destination=use.destination, read_only=use.read_only, sub_path=sub_path)
 
 
 def _claim(part: Field, namespace: str, notes: Notes) -> Volume:
@@ -393,8 +384,8 @@ def _claim(part: Field, namespace: str, notes: Notes) -> Volume:
     volume = volume_of_claim(namespace, claim, notes)
 
     def mount(use: VolumeUse, notes: Notes) -> pb.Mount | None:
-        _no_sub_path(use, notes)
-        return pb.Mount(volume=volume, destination=use.destination, read_only=use.read_only or read_only)
+        only = use.read_only or read_only
+        return pb.Mount(volume=volume, destination=use.destination, read_only=only, sub_path=_sub_path(use, notes))
 
     return mount
 
@@ -403,10 +394,15 @@ def _files(files: FilesVolume, use: VolumeUse, notes: Notes) -> pb.Mount | None:
     return files.mount(use.destination, use.sub_path, notes)
 
 
-def _no_sub_path(use: VolumeUse, notes: Notes) -> None:
-    """A path in a volume that others can write is opened by the runtime, by name: a link in it could lead anywhere."""
-    if use.sub_path is not None and use.sub_path.text() not in ("", "."):
-        use.sub_path.refuse(notes, "only volumes of files have one here; make a hostPath volume of that very path")
+def _sub_path(use: VolumeUse, notes: Notes) -> str:
+    """Return the path in the volume; empty for the whole of it."""
+    path = "/".join(part for part in text_of(use.sub_path).split("/") if part not in ("", "."))
+    if path and use.sub_path is not None:
+        try:
+            check_path("subPath", path)
+        except BadRequest as error:
+            use.sub_path.refuse(notes, str(error))
+    return path
 
 
 def _check_names(pods: tuple[PodPlan, ...], sources: list[PodSource], notes: Notes) -> None:

@@ -48,6 +48,10 @@ def _probe(probe: Field, container: Field, name: str, notes: Notes) -> pb.ProbeS
             found.http.CopyFrom(_http(field, container, notes))
         elif kind == "tcpSocket":
             found.tcp.CopyFrom(pb.TcpTarget(host=_host(field, notes), port=_port(field, container, notes)))
+        elif kind == "grpc":
+            port = field.get("port")
+            assert port is not None
+            found.grpc.CopyFrom(pb.GrpcTarget(port=port.integer(), service=text_of(field.get("service"))))
     return found
 
 

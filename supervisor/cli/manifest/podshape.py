@@ -44,7 +44,6 @@ label = matching(LABEL, "DNS label (a-z, 0-9 and -, at most 63)")
 user_id = within(0, MOST_ID)
 capability = read(capability_name)
 
-NO_GRPC = "exitd has no client of gRPC for probes; write a tcpSocket, or an exec of grpc_health_probe"
 NO_TCP_HOOK = "Kubernetes has no such hooks either; write an exec"
 NO_CLUSTER = "this is one machine, with nothing to choose from"
 NO_DNS = (
@@ -220,12 +219,19 @@ _HTTP_GET = Object(
     required=("port",),
 )
 _TCP = Object({"host": text, "port": _port}, required=("port",))
+_GRPC = Object(
+    {
+        "port": within(1, 65535),  # no name: Kubernetes takes none here
+        "service": matching(r"[\x21-\x7e]{0,253}", "name of a service"),
+    },
+    required=("port",),
+)
 PROBE = Object(
     {
         "exec": _EXEC,
         "httpGet": _HTTP_GET,
         "tcpSocket": _TCP,
-        "grpc": refused(NO_GRPC),
+        "grpc": _GRPC,
         "initialDelaySeconds": within(0, _MOST_SECONDS),
         **each("periodSeconds timeoutSeconds", within(1, _MOST_SECONDS)),
         **each("successThreshold failureThreshold", within(1, (1 << 31) - 1)),

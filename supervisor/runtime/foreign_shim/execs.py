@@ -177,7 +177,7 @@ class ShimV2Execs:
             process = execspec.whole(e.spec)
             return process, bundle.command_of(process, root, mounts=())
         user = bundle.user_of_exec(container, e.spec.user, root)
-        own_env = document_env(document) if container.spec.bundle else container.spec.env
+        own_env = document_env(document) if container.spec.bundle else bundle.with_own_address(container).spec.env
         process = execspec.process(document, e.spec, user, own_env)
         return process, bundle.command_of(process, root, mounts=())
 

@@ -5,6 +5,7 @@ ROOT/c/ID/rootfs/               the overlay with its layer, unless the container
 ROOT/c/ID/etc/                  hosts, hostname and resolv.conf, made anew for each run
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
 ROOT/c/ID/files/, secrets/      what its mounts of files have in them, see `contents.py`
+ROOT/c/ID/subpaths/             what it mounts of a path in a volume, see `subpaths.py`
 ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
 """
 
@@ -21,6 +22,7 @@ from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
 from supervisor.model import networks, pods
 from supervisor.model.errors import BadRequest, CannotConfine, ShimFailed
+from supervisor.model.ownaddress import with_address
 from supervisor.model.values import Container, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
 from supervisor.runtime.oci import (
@@ -36,6 +38,7 @@ from supervisor.runtime.oci import (
     rootfs,
     slices,
     spec,
+    subpaths,
     users,
     volumes,
 )
@@ -109,6 +112,7 @@ def prepare(
     BadRequest for what the caller must change, CannotConfine where no container can have a cgroup, CommandNotFound and
     CommandNotExecutable for the command of an init program, ShimFailed when the machine does not permit something
     else."""
+    container = with_own_address(container)
     directory = directory_of(root, container.id)
     try:
         if refusal := delegation.unusable():
@@ -123,16 +127,17 @@ def prepare(
         _make_empty_dirs(container, root)
         contents.make(directory, container.spec.mounts)
         _make_volumes(container, root, merged, fill)
+        subpaths.bind_all(directory, _below_sources(container, root))
         joins = _joins(container, state)
         document = _read(directory)
-        # The numbers of devices may be others by now.
-        if document is None or container.spec.devices:
+        # The numbers of devices, and the address, may be others by now.
+        if document is None or container.spec.devices or container.spec.address_mark:
             document = _with_changes(_document(container, merged, root, joins), container)
             _write(directory, document)
         else:
             if joins or container.spec.mounts or container.changed:
                 spec.join(document, joins)
-                spec.restrict(document, f"{volumes_of(container, root)}/")
+                spec.restrict(document, *_shared_places(container, root))
                 _write(directory, _with_changes(document, container))
             spec.readable(document)
     except OSError as error:
@@ -142,6 +147,11 @@ def prepare(
     path, own_pids = f"{directory}/bundle", spec.has_own_pids(document)
     executed = _executes(document, container.spec)
     return Bundle(path, _cgroup_in(document) or default_cgroup(container), _command(document), own_pids, executed)
+
+
+def with_own_address(container: Container) -> Container:
+    """Return the container with the address of its current run wherever its words and files speak of it."""
+    return replace(container, spec=with_address(container.spec, container.networks))
 
 
 def is_adopted(container: Container, root: str) -> bool:
@@ -213,6 +223,7 @@ def remove(container_id: str, root: str, let_go: Callable[[int], None] = os.clos
             rootfs.release(f"{directory}/rootfs")
             rootfs.release_shm(f"{directory}/{SHM}")
             contents.release(directory)
+            subpaths.release(directory)
             # Only after the mounts are gone: what is removed recursively must be exitd's own.
             if rootfs.mounts_under(directory):
                 raise ShimFailed(f"{directory}: something is mounted below it; unmount it and remove again")
@@ -355,7 +366,7 @@ def _host(container: Container) -> spec.Host:
 def _make_empty_dirs(container: Container, root: str) -> None:
     for mount in container.spec.mounts:
         if mount.empty_dir:
-            path = _empty_dir(container, root, mount)
+            path = empty_dir_of(container, root, mount.empty_dir)
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             # Whatever the umask is: members run as different users. setgid: what is made there gets the group, too.
             mode = 0o777 if mount.group is None else 0o2777
@@ -375,12 +386,14 @@ def _make_volumes(container: Container, root: str, merged: str, fill: volumes.Fi
         if mount.volume:
             volumes.make(root, mount.volume, anonymous=mount.anonymous)
             # A directory of this machine is no image: what it has there is not the container's to keep.
-            fills = bool(container.spec.layers) and not mount.no_copy
-            volumes.use_first(root, mount.volume, merged, mount.destination, fill if fills else None)
+            fills = bool(container.spec.layers) and not (mount.no_copy or mount.sub_path)
+            image_root = "" if mount.sub_path else merged  # the image has nothing there for the volume as a whole
+            volumes.use_first(root, mount.volume, image_root, mount.destination, fill if fills else None)
 
 
-def _empty_dir(container: Container, root: str, mount: Mount) -> str:
-    return f"{volumes_of(container, root)}/{mount.empty_dir}"
+def empty_dir_of(container: Container, root: str, name: str) -> str:
+    """Return where an empty directory of its pod is, or its own."""
+    return f"{volumes_of(container, root)}/{name}"
 
 
 def volumes_of(container: Container, root: str) -> str:
@@ -389,18 +402,39 @@ def volumes_of(container: Container, root: str) -> str:
 
 
 def source_of(container: Container, root: str, index: int) -> str:
-    """Return what is mounted at the mount of this number; empty for one that has no source on the machine."""
-    mount = _with_source(container, root, index, container.spec.mounts[index])
+    """Return what is mounted at the mount of this number, or the volume whose path is; empty for one that has no source
+    on the machine."""
+    mount = _with_top(container, root, index, container.spec.mounts[index])
     return "" if mount.tmpfs else mount.source
 
 
 def _with_source(container: Container, root: str, index: int, mount: Mount) -> Mount:
+    found = _with_top(container, root, index, mount)
+    if not mount.sub_path:
+        return found
+    return replace(found, source=subpaths.place_of(directory_of(root, container.id), index, mount))
+
+
+def _below_sources(container: Container, root: str) -> dict[int, tuple[Mount, str]]:
+    """Return the mounts of paths in volumes, by their numbers, each with where its volume is."""
+    mounts = {index: mount for index, mount in enumerate(container.spec.mounts) if mount.sub_path}
+    return {index: (mount, _with_top(container, root, index, mount).source) for index, mount in mounts.items()}
+
+
+def _shared_places(container: Container, root: str) -> tuple[str, str]:
+    """Return the beginnings of the paths of what several users of a pod write to."""
+    return f"{volumes_of(container, root)}/", f"{directory_of(root, container.id)}/{subpaths.SHARED}"
+
+
+def _with_top(container: Container, root: str, index: int, mount: Mount) -> Mount:
     if mount.files:
         return replace(mount, source=contents.source_of(directory_of(root, container.id), index, mount))
     if mount.volume:
         return replace(mount, source=volumes.path_of(root, mount.volume))
+    if not mount.empty_dir:
+        return mount
     # An empty directory in memory is mounted where all members of its pod find it: for each of them it is a directory.
-    return replace(mount, source=_empty_dir(container, root, mount), tmpfs=False) if mount.empty_dir else mount
+    return replace(mount, source=empty_dir_of(container, root, mount.empty_dir), tmpfs=False)
 
 
 def _with_sources(container: Container, root: str) -> Spec:
@@ -484,7 +518,7 @@ def _machines(path: str) -> str:
 
 def _document(container: Container, merged: str, root: str, joins: dict[str, str]) -> spec.Document:
     wanted, path = _with_sources(container, root), default_cgroup(container)
-    shared, host, below = _shared(container, root, joins), _host(container), f"{volumes_of(container, root)}/"
+    shared, host, below = _shared(container, root, joins), _host(container), _shared_places(container, root)
     if merged:
         user = privileges.user_of(
             wanted.rights, users.resolve(wanted.user, merged, image_groups=wanted.rights.image_groups)
@@ -492,14 +526,14 @@ def _document(container: Container, merged: str, root: str, joins: dict[str, str
         made = spec.config(
             wanted, container.id, rootfs_path=merged, cgroups_path=path, user=user, shared=shared, host=host
         )
-        return confine(spec.restrict(made, below), wanted.security, _machine())
+        return confine(spec.restrict(made, *below), wanted.security, _machine())
     document = spec.parse_bundle(*rootfs.read_bundle(wanted.bundle))
     bundle_user = users.resolve(wanted.user, _bundle_root(document, wanted)) if wanted.user else None
     adapted = spec.adapt_bundle(document, wanted, cgroups_path=path, user=bundle_user, shared=shared, host=host)
     if not _is_possible(named := spec.cgroups_path_of(adapted)):
         file = f"{wanted.bundle}/config.json"
         raise BadRequest(f"{file}: linux.cgroupsPath {named!r} must be absolute, or SLICE:PREFIX:NAME for systemd")
-    return confine(spec.restrict(adapted, below), wanted.security, _machine())
+    return confine(spec.restrict(adapted, *below), wanted.security, _machine())
 
 
 def user_of_exec(container: Container, user: str, root: str) -> Ids | None:

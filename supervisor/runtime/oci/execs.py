@@ -264,7 +264,7 @@ class NativeExecs:
     def _prepare(self, container: Container, e: Exec, root: str) -> tuple[Document, command.Command]:
         document = bundle.configuration(container, self._place.root)
         user = bundle.user_of_exec(container, e.spec.user, root)
-        own_env = document_env(document) if container.spec.bundle else container.spec.env
+        own_env = document_env(document) if container.spec.bundle else bundle.with_own_address(container).spec.env
         process = execspec.process(document, e.spec, user, own_env)
         return process, bundle.command_of(process, root, mounts=())
 

@@ -82,6 +82,10 @@ class NativeContainers:
     # -- a run begins
 
     def begin_preparing(self, container: Container) -> None:
+        if not container.spec.address_mark:  # its words wait for its address
+            self._begin_preparing(container)
+
+    def _begin_preparing(self, container: Container) -> None:
         place = self._place
         what = f"making the bundle of {container.spec.name or container.id}"
         limits = place.limits()
@@ -97,7 +101,7 @@ class NativeContainers:
     async def prepared(self, container: Container) -> bundle.Bundle:
         """Prepare the bundle in a thread: mounts, files and user names may wait for a slow disk."""
         if container.id not in self._preparing:
-            self.begin_preparing(container)
+            self._begin_preparing(container)
         made = await self._preparing.pop(container.id)
         if container.networks:  # it may have been prepared before its addresses were known
             what, root = f"the names of {container.spec.name or container.id}", self._place.root

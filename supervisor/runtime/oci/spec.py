@@ -206,7 +206,7 @@ def join(document: Document, namespaces: dict[str, str]) -> None:
     linux["namespaces"] = _with_paths(_objects(linux, "namespaces"), namespaces)
 
 
-def restrict(document: Document, below: str) -> Document:
+def restrict(document: Document, *below: str) -> Document:
     """Return the document with mounts from sources `below` made nosuid and nodev: a member that writes there as root
     must not leave files that give root to a user who runs or opens them."""
     for mount in _objects(document, "mounts"):

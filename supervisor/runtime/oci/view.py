@@ -168,7 +168,8 @@ def _add(view: FilesView, mount: Mount, source: str, held: ExitStack) -> None:
     if not source:
         return
     try:
-        source_fd = os.open(source, os.O_PATH | os.O_CLOEXEC)
+        in_volume = mount.sub_path
+        source_fd = open_in_root(source, in_volume) if in_volume else os.open(source, os.O_PATH | os.O_CLOEXEC)
         held.callback(os.close, source_fd)
         place_fd = open_in_root(f"/proc/self/fd/{view.root_fd}", mount.destination, cross=view.cross)
     except OSError:

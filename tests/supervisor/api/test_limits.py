@@ -23,7 +23,7 @@ ALL = ContainerLimits(
 )
 MOUNTS = (
     Mount("/a", "/b", read_only=True, options=("noexec", "rslave")),
-    Mount("", "/c", empty_dir="d", group=7),
+    Mount("", "/c", empty_dir="d", group=7, sub_path="a/b", size_bytes=4096),
     Mount("", "/c", empty_dir="d", tmpfs=True, size_bytes=4096),
     Mount("", "/e", tmpfs=True, size_bytes=9, mode=0o700, options=("exec",)),
     Mount("", "/f", tmpfs=True, mode=0),

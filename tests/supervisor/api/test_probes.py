@@ -28,6 +28,9 @@ ACTIONS = st.one_of(
     st.builds(pb.ProbeSpec, args=st.lists(st.sampled_from(["a", "-b", "c d"]), min_size=1)),
     st.builds(pb.ProbeSpec, tcp=st.builds(pb.TcpTarget, host=st.sampled_from(["", "::1"]), port=st.integers(1, 65535))),
     st.builds(
+        pb.ProbeSpec, grpc=st.builds(pb.GrpcTarget, port=st.integers(1, 65535), service=st.sampled_from(["", "a.B"]))
+    ),
+    st.builds(
         pb.ProbeSpec,
         http=st.builds(
             pb.HttpTarget,
@@ -72,8 +75,8 @@ def test_hooks_come_back_as_they_went() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"probes": {"liveness": {}}}, "probes.liveness: one of args, tcp, http"),
-        ({"probes": {"liveness": {"args": ["a"], "tcp": {"port": 1}}}}, "one of args, tcp, http, and no two"),
+        ({"probes": {"liveness": {}}}, "probes.liveness: one of args, tcp, http, grpc"),
+        ({"probes": {"liveness": {"args": ["a"], "tcp": {"port": 1}}}}, "one of args, tcp, http, grpc, and no two"),
         ({"probes": {"liveness": {"args": ["a"], "successes": 2}}}, "probes.liveness.successes '2'"),
         ({"probes": {"liveness": {"args": [""]}}}, "probes.liveness.args"),
         ({"probes": {"readiness": {"args": ["a"], "grace_seconds": 2}}}, "probes.readiness.grace_seconds"),
@@ -84,12 +87,18 @@ def test_hooks_come_back_as_they_went() -> None:
         ({"probes": {"startup": {"http": {"port": 1, "path": "a"}}}}, "probes.startup.http.path"),
         ({"probes": {"startup": {"http": {"port": 1, "path": "/a\nb"}}}}, "probes.startup.http.path"),
         ({"probes": {"startup": {"http": {"port": 1, "headers": [{"name": "a b"}]}}}}, "http.headers"),
+        ({"probes": {"startup": {"grpc": {"port": 1, "service": "a b"}}}}, "probes.startup.grpc.service"),
         ({"probes": {}, "health": {"args": ["a"]}}, "probes: `health` is another check"),
         ({"probes": {}, "pod": {}}, "a pause container has none"),
         ({"hooks": {}, "pod": {}}, "a pause container has none"),
         ({"hooks": {"pre_stop": {"args": ["a"], "sleep_seconds": 1}}}, "hooks.pre_stop: one of args, http"),
         ({"hooks": {"pre_stop": {"sleep_seconds": 90_000}}}, "hooks.pre_stop.sleep_seconds"),
         ({"pod": {"sidecars": ["a", "a"]}}, "pod.sidecars"), ({"pod": {"sidecars": ["a b"]}}, "pod.sidecars"),
+        ({"pod": {"inits": ["a", "a"]}}, "pod.inits"),
+        ({"address_mark": "127.0.0.1"}, "address_mark '127.0.0.1'"),
+        ({"mounts": [{"source": "/a", "sub_path": "../b", "destination": "/a"}]}, "mounts[0].sub_path"),
+        ({"mounts": [{"tmpfs": True, "sub_path": "b", "destination": "/a"}]}, "mounts[0].sub_path: a tmpfs has none"),
+        ({"mounts": [{"anonymous": True, "sub_path": "b", "destination": "/a"}]}, "a mount with anonymous has none"),
         ({"pod": {"active_deadline_seconds": 2**31}}, "pod.active_deadline_seconds"),
         ({"mounts": [{"files": [{"path": "a"}], "source": "/x", "destination": "/a"}]}, "mounts[0].source: a mount of"),
         ({"mounts": [{"secret": True, "destination": "/a"}]}, "mounts[0].files: which ones?"),

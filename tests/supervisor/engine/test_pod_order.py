@@ -57,6 +57,22 @@ def test_a_sidecar_is_dismissed_when_all_that_it_served_have_ended_and_one_after
             assert found == [(Duty.STOP, pause())]
 
 
+def test_an_evicted_pod_ends_as_a_whole_and_nothing_of_it_begins_again() -> None:
+    evicted = replace(pause(), evicted="volume cache took 2 bytes, 1 is its limit")
+    members = [member("app", Phase.RUNNING), member("a", Phase.RESTARTING), member("other", Phase.EXITED)]
+    assert pods.duties(evicted, members, NOW) == [(Duty.EVICT, members[0]), (Duty.EVICT, members[1])]
+    assert pods.duties(evicted, members[2:], LATER) == [(Duty.EVICT, evicted)]
+    assert pods.duties(replace(evicted, phase=Phase.EXITED), members[2:], NOW) == []
+
+
+def test_the_end_of_init_containers_alone_is_not_the_pods() -> None:
+    before = replace(pause(), spec=Spec("pod", pod=replace(POD, inits=("first", "second"))))
+    inits = [member("first", Phase.EXITED), member("second", Phase.EXITED)]
+    assert pods.duties(before, [*inits, member("a", Phase.RUNNING)], NOW) == []
+    assert pods.duties(before, inits, NOW) == []
+    assert pods.duties(before, [*inits, member("app", Phase.EXITED)], NOW) == [(Duty.STOP, before)]
+
+
 def test_they_are_stopped_after_the_others_in_the_reverse_order_of_their_start() -> None:
     members = [member(name, Phase.RUNNING) for name in ("b", "app", "a", "other")]
     order = [[each.id for each in group] for group in pods.stop_order(pause(), members)]

@@ -46,6 +46,18 @@ def test_who_ends_with_the_sandbox_is_not_restarted_into_nothing(policy: str) ->
     assert (gone.phase, gone.exit.reason, gone.exit.by) == (Phase.EXITED, Reason.PAUSE_EXIT, PAUSE_EXIT)
 
 
+def test_a_pod_is_evicted_once_and_a_caller_who_starts_it_again_has_a_new_one() -> None:
+    grown = life.Overgrown(1, "cache", 2, 1)
+    pause = replace(container(policy="always"), spec=replace(container(policy="always").spec, pod=Pod()))
+    evicted = after(pause, grown)
+    assert evicted.evicted == "volume cache took 2 bytes, 1 is its limit"
+    for none in (evicted, replace(pause, run=2), replace(pause, phase=Phase.EXITED)):
+        with pytest.raises(WrongState):
+            life.step(none, grown, moment())
+    over = replace(evicted, phase=Phase.EXITED, clean=True)
+    assert after(over, life.Again(PAUSE_EXIT)).evicted and not after(over, life.Again(By(uid=0))).evicted
+
+
 def test_who_was_to_remove_itself_does_so_also_when_the_sandbox_ends() -> None:
     told = after(member(auto_remove=True), asked(Reason.PAUSE_EXIT, 15, PAUSE_EXIT))
     assert after(told, ended(Exited(0))).phase is Phase.REMOVING

@@ -117,14 +117,14 @@ def test_volumes_are_mounted_where_a_container_says() -> None:
         {"name": "e", "mountPath": "/e", "subPath": "", "mountPropagation": "None", "recursiveReadOnly": "Disabled"},
         {"name": "n", "mountPath": "/n", "subPath": ".", "readOnly": True, "recursiveReadOnly": "IfPossible"},
         {"name": "h", "mountPath": "/h"},
-        {"name": "h", "mountPath": "/again"},
+        {"name": "h", "mountPath": "/again", "subPath": "a//./b/"},
     ]
     plan = pod(manifest(volumes=VOLUMES, containers=[container(volumeMounts=mounts)]))
     assert list(plan.members[0].spec.mounts) == [
         pb.Mount(empty_dir="e", destination="/e"),
         pb.Mount(empty_dir="n", destination="/n", read_only=True),
         pb.Mount(source="/h", destination="/h"),
-        pb.Mount(source="/h", destination="/again"),
+        pb.Mount(source="/h", destination="/again", sub_path="a/b"),
     ]
 
 
@@ -134,7 +134,7 @@ def test_volumes_are_mounted_where_a_container_says() -> None:
         ({"name": "x", "mountPath": "/x"}, "there is no volume 'x'; spec.volumes has e, n, h"),
         ({"name": "e", "mountPath": "x"}, "no absolute path"), ({"name": "e", "mountPath": "/a:b"}, "without a colon"),
         ({"name": "e", "mountPath": "/e"}, "/e is mounted twice"),
-        ({"name": "e", "mountPath": "/x", "subPath": "a"}, "a hostPath volume of that very path"),
+        ({"name": "e", "mountPath": "/x", "subPath": "a/" * 20 + "b"}, "without . and .., at most 16 names"),
         ({"name": "e", "mountPath": "/x", "subPathExpr": "$(A)"}, "write the path itself, as subPath"),
         ({"name": "e", "mountPath": "/x", "mountPropagation": "Bidirectional"}, "private to each container"),
         ({"name": "e", "mountPath": "/x", "recursiveReadOnly": "Enabled"}, "stay as they are"),
@@ -154,7 +154,7 @@ def test_a_mount_that_cannot_be_is_refused(mount: dict[str, object], why: str) -
         ({"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}, "a volume is one of emptyDir, hostPath"),
         ({"name": "e", "emptyDir": {}}, "the volume e is there twice"), ({"name": "V", "emptyDir": {}}, "no DNS label"),
         ({"name": "v", "emptyDir": {"medium": "HugePages"}}, "'HugePages' is none of , Memory"),
-        ({"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}, "in memory alone; add medium: Memory, or drop it"),
+        ({"name": "v", "emptyDir": {"sizeLimit": "2Pi"}}, "is more than any machine has"),
         ({"name": "v", "emptyDir": {"sizeLimit": "2Pi", "medium": "Memory"}}, "more than any machine has"),
         ({"name": "v", "configMap": {}}, "name is missing"), ({"name": "v", "secret": {}}, "secretName is missing"),
         ({"name": "v", "persistentVolumeClaim": {}}, "claimName is missing"),

@@ -155,7 +155,7 @@ def test_a_pod_knows_itself_its_machine_and_its_resources() -> None:
 
     wanted = {
         "NODE": (field("spec.nodeName"), "node1"), "HOST": (field("status.hostIP"), "192.0.2.7"),
-        "IP": (field("status.podIP"), "127.0.0.1"), "UID": (field("metadata.uid"), "uid-1"),
+        "IP": (field("status.podIP"), "pod-address-uid-1"), "UID": (field("metadata.uid"), "uid-1"),
         "CPU": (resource("limits.cpu"), "1"), "MILLI": (resource("limits.cpu", divisor="1m"), "250"),
         "MEM": (resource("limits.memory", divisor="1Mi"), "8192"), "ASKED": (resource("requests.memory"), "0"),
         "OWN": (resource("requests.cpu", divisor="1m", containerName="app"), "250"),

@@ -82,7 +82,8 @@ def test_a_whole_pod_becomes_a_pause_container_init_containers_and_members() -> 
     assert (plan.name, plan.namespace) == ("web", "shop")
     assert plan.pause == pb.ContainerSpec(
         name="web", namespace="shop", image="pause", hostname="front", restart="on-failure",
-        labels=labels, annotations=notes, pod=pb.PodSpec(name="web", namespace="shop", uid=UID, exit_policy="stop"),
+        labels=labels, annotations=notes,
+        pod=pb.PodSpec(name="web", namespace="shop", uid=UID, exit_policy="stop", inits=["web-prep"]),
     )  # fmt: skip
     (init,) = plan.inits
     assert init.spec == pb.ContainerSpec(
@@ -256,13 +257,16 @@ def test_host_ports_are_published_by_the_pause_container_in_the_daemons_network(
     ]
 
 
-def test_a_pod_that_has_an_address_is_the_same_pod_and_its_containers_know_it() -> None:
+def test_a_pods_address_is_exitds_to_put_in_when_a_run_begins() -> None:
     env = [{"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
-    planned = play(manifest(containers=[container(env=env)]))
-    (plan,) = planned.pods
-    there = planned.at(plan, "10.88.0.7")
-    assert [list(each.members[0].spec.env) for each in (plan, there)] == [["ME=127.0.0.1"], ["ME=10.88.0.7"]]
-    assert there.pause == plan.pause
+    asks = container(env=env, args=["--advertise=$(ME):80"])
+    first, other = pod(manifest(containers=[asks, container(name="other")])).members
+    mark = first.spec.address_mark
+    assert mark == f"pod-address-{UID}"
+    assert (list(first.spec.env), list(first.spec.args)) == ([f"ME={mark}"], [f"--advertise={mark}:80"])
+    assert other.spec.address_mark == ""
+    (of_host,) = pod(manifest(hostNetwork=True, containers=[asks])).members
+    assert (list(of_host.spec.env), of_host.spec.address_mark) == (["ME=127.0.0.1"], "")
 
 
 def test_a_runtime_is_the_command_lines_else_the_files() -> None:

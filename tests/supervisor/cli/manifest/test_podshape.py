@@ -136,7 +136,7 @@ def test_what_asks_for_what_is_done_anyway_needs_no_word(field: str, value: Any)
         ("lifecycle", {"preStop": {"exec": {"command": []}}}, "which command? It has none"),
         ("lifecycle", {"postStart": {"tcpSocket": {"port": 1}}}, "write an exec"),
         ("lifecycle", {"preStop": {"sleep": {"seconds": 31}}}, "more than the whole grace period, 30 s"),
-        ("livenessProbe", {"grpc": {"port": 1}}, "no client of gRPC for probes; write a tcpSocket"),
+        ("livenessProbe", {"grpc": {"port": "web"}}, "containers[0].livenessProbe.grpc.port"),
         ("livenessProbe", {}, "has one of exec, httpGet, tcpSocket, grpc"),
         ("livenessProbe", {"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}}, "has one of exec"),
         ("livenessProbe", {"tcpSocket": {"port": "web"}}, "no port of the name 'web'; it has none"),

@@ -1,0 +1,40 @@
+"""What a container says of its own address is known when a run begins, and is another one in the next. Pure."""
+
+from collections.abc import Iterable
+
+from shim.frozen import replace
+from supervisor.model import networks
+from supervisor.model.networks import Attached
+from supervisor.model.secrets import mounted_file
+from supervisor.model.values import Mount, Spec
+
+LOOPBACK = "127.0.0.1"
+
+
+def with_address(spec: Spec, attached: Iterable[Attached]) -> Spec:
+    """Return the spec with the first address that the run has, or its loopback's, wherever its mark stands: in the
+    command line, in variables and in files."""
+    mark = spec.address_mark
+    if not mark:
+        return spec
+    address = next(iter(networks.addresses(attached)), LOOPBACK)
+
+    def put(texts: Iterable[str]) -> tuple[str, ...]:
+        return tuple(text.replace(mark, address) for text in texts)
+
+    words = tuple((shown.replace(mark, address), used.replace(mark, address)) for shown, used in spec.secrets.words)
+    return replace(
+        spec,
+        args=put(spec.args),
+        env=put(spec.env),
+        secrets=replace(spec.secrets, env=put(spec.secrets.env), words=words),
+        mounts=tuple(_in_files(mount, mark.encode(), address.encode()) for mount in spec.mounts),
+    )
+
+
+def _in_files(mount: Mount, mark: bytes, address: bytes) -> Mount:
+    files = tuple(
+        mounted_file(file.path, data.replace(mark, address), file.mode) if mark in (data := file.data) else file
+        for file in mount.files
+    )
+    return replace(mount, files=files)
