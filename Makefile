@@ -65,7 +65,8 @@ $(VENV)/.built: $(VENV)/.installed $(C_FILES) $(PROTO_FILES) $(BUILD_FILES)
 
 # Even where Python may not write it by itself: the tests start hundreds of daemons and commands.
 bytecode: venv
-	@$(PY) -m compileall -q supervisor shim protos tests bench client
+	@$(PY) -m compileall -q -x '/test_[^/]*\.py$$' supervisor shim protos tests bench client
+	@$(PY) .ci/rewritten.py
 
 demo: deps venv ## the main job on real containers: seven ways to end, each with its true code (root)
 	@$(RUN) $(PY) -m supervisor.cli.demo
