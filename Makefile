@@ -53,14 +53,18 @@ $(VENV)/.installed: pyproject.toml
 	@.ci/deps --build
 	@[ "$$(cat $(VENV)/.home 2>/dev/null)" = "$(CURDIR)" ] && $(PY) -c '' 2>/dev/null || \
 		{ rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && echo "$(CURDIR)" >$(VENV)/.home; }
+	@touch $(VENV)/.fresh
 	@$(PY) .ci/build_requires.py | xargs $(PIP)
 	@$(PY) .ci/build_requires.py | xargs $(PIP) --no-build-isolation --config-settings editable_mode=compat \
 		--editable '.[test]'
 	@touch $@
 
+# An installation builds all this, too: nothing is built again that has not changed since one began.
 $(VENV)/.built: $(VENV)/.installed $(C_FILES) $(PROTO_FILES) $(BUILD_FILES)
 	@rm -f shim/_native.cpython-*.so # one that was made by hand would be imported before the one made here
-	@$(PY) setup.py --quiet build_ext --inplace build_protos --inplace build_scripts --build-dir $(VENV)/bin
+	@[ -e $(VENV)/.fresh ] && [ -z "$$(find $(filter-out $(VENV)/%,$^) -newer $(VENV)/.fresh)" ] || \
+		$(PY) setup.py --quiet build_ext --inplace build_protos --inplace build_scripts --build-dir $(VENV)/bin
+	@rm -f $(VENV)/.fresh
 	@touch $@
 
 # Even where Python may not write it by itself: the tests start hundreds of daemons and commands.
