@@ -33,6 +33,9 @@ HALF := $(addprefix tests/supervisor/,api cli containerd engine model monitor ru
 SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_build -e mark.system tests)
 SYSTEM = $(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) $(AT_ONCE) -m "system or slow_build" $(SYSTEM_TESTS)
 TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci client $(wildcard bench) && .ci/check-c $(PY)
+# Before a line of work in a run of `make ci` that is not the longest: it takes what the system tests leave. Those wait for
+# much of their time, and when they come to work they should not wait for a processor, too.
+LATER := renice -n 5 -p $$$$ >/dev/null &&
 JUDGED := $(PY) -m tests.optionrecord $(OPTIONS)
 .PHONY: help deps venv bytecode demo test unit system options check ci bench compare compare-check rig attack deb wheels vm vm-test api clean
 .NOTPARALLEL:
@@ -53,19 +56,24 @@ $(VENV)/.installed: pyproject.toml
 	@.ci/deps --build
 	@[ "$$(cat $(VENV)/.home 2>/dev/null)" = "$(CURDIR)" ] && $(PY) -c '' 2>/dev/null || \
 		{ rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && echo "$(CURDIR)" >$(VENV)/.home; }
+	@touch $(VENV)/.fresh
 	@$(PY) .ci/build_requires.py | xargs $(PIP)
 	@$(PY) .ci/build_requires.py | xargs $(PIP) --no-build-isolation --config-settings editable_mode=compat \
 		--editable '.[test]'
 	@touch $@
 
+# An installation builds all this, too: nothing is built again that has not changed since one began.
 $(VENV)/.built: $(VENV)/.installed $(C_FILES) $(PROTO_FILES) $(BUILD_FILES)
 	@rm -f shim/_native.cpython-*.so # one that was made by hand would be imported before the one made here
-	@$(PY) setup.py --quiet build_ext --inplace build_protos --inplace build_scripts --build-dir $(VENV)/bin
+	@[ -e $(VENV)/.fresh ] && [ -z "$$(find $(filter-out $(VENV)/%,$^) -newer $(VENV)/.fresh)" ] || \
+		$(PY) setup.py --quiet build_ext --inplace build_protos --inplace build_scripts --build-dir $(VENV)/bin
+	@rm -f $(VENV)/.fresh
 	@touch $@
 
 # Even where Python may not write it by itself: the tests start hundreds of daemons and commands.
 bytecode: venv
-	@$(PY) -m compileall -q supervisor shim protos tests bench client
+	@$(PY) -m compileall -q -x '/test_[^/]*\.py$$' supervisor shim protos tests bench client
+	@$(PY) .ci/rewritten.py
 
 demo: deps venv ## the main job on real containers: seven ways to end, each with its true code (root)
 	@$(RUN) $(PY) -m supervisor.cli.demo
@@ -87,13 +95,16 @@ check: bytecode ## lint, types, the tests without root, all C with musl, glibc a
 	@$(BEGUN)
 	@.ci/beside '$(UNIT)' '$(TYPES_AND_C)'
 
-# Three lines of work are enough: with more, some of the system tests come too late for their limits.
+# Three lines of work are enough: with more, some of the system tests come too late for their limits. What builds the
+# environment is one line of work, for a minute on a fresh clone: the fuzzers, which need a compiler only, run beside it.
+# It is `make`, not $(MAKE), so that a dry run says it.
 ci: UNIT_WORKERS = 1
-ci: deps bytecode ## `make check` and `make test` at once, which is quicker: what CI runs (root, runc)
+ci: deps ## `make check` and `make test` at once, which is quicker: what CI runs (root, runc)
+	@.ci/beside 'make --no-print-directory bytecode' shim/core/fuzz/run
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(BEGUN)
-	@.ci/beside '$(SYSTEM)' '$(UNIT) $(HALF)' '$(TYPES_AND_C) && $(UNIT) tests $(HALF:%=--ignore %)'
+	@.ci/beside '$(SYSTEM)' '$(LATER) $(UNIT) $(HALF)' '$(LATER) $(TYPES_AND_C) programs && $(UNIT) tests $(HALF:%=--ignore %)'
 	@$(JUDGED)
 
 bench: deps bytecode ## measure, beside other shims (root)

@@ -1,10 +1,12 @@
 """What users of other shims and supervisors complain of, line by line: each has a test, or a reason why not yet."""
 
 import ast
+import functools
 import pathlib
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Set
 
 import pytest
 
@@ -36,7 +38,8 @@ def wanted() -> list[str]:
     return [f"{section}-{number:02}" for section, (first, last) in ROWS.items() for number in range(first, last + 1)]
 
 
-def named_below(root: pathlib.Path) -> set[str]:
+@functools.cache  # three pages and lists are compared with all tests
+def named_below(root: pathlib.Path) -> frozenset[str]:
     """`tests/shim/test_record.py::test_name` of every test below `root`, a folder named tests; nothing is imported."""
     found = set()
     for path in root.rglob("test_*.py"):
@@ -44,7 +47,7 @@ def named_below(root: pathlib.Path) -> set[str]:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 found.add(f"{where}::{node.name}")
-    return found
+    return frozenset(found)
 
 
 def measured() -> set[str]:
@@ -52,7 +55,7 @@ def measured() -> set[str]:
     return {f"measured: {row}" for row in ALL_ROWS}
 
 
-def judge(lines: dict[str, object], tests: set[str]) -> list[str]:
+def judge(lines: dict[str, object], tests: Set[str]) -> list[str]:
     """What is wrong with the lines, a sentence each."""
     ids = Counter(key.partition(" ")[0] for key in lines)
     wrong = [f"{id}: no line" for id in wanted() if id not in ids]
@@ -65,7 +68,7 @@ def judge(lines: dict[str, object], tests: set[str]) -> list[str]:
     return wrong
 
 
-def _troubles(value: object, tests: set[str]) -> list[str]:
+def _troubles(value: object, tests: Set[str]) -> list[str]:
     match value:
         case str() if value.startswith("later: "):
             word = value.removeprefix("later: ")

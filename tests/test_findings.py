@@ -2,6 +2,7 @@
 
 import pathlib
 import tomllib
+from collections.abc import Set
 
 from tests.test_complaints import named_below
 
@@ -15,7 +16,7 @@ ROWS = [
 ]
 
 
-def judge(rows: dict[str, dict[str, object]], tests: set[str]) -> list[str]:
+def judge(rows: dict[str, dict[str, object]], tests: Set[str]) -> list[str]:
     """What is wrong with the rows, a sentence each."""
     wrong = [f"{row}: missing" for row in ROWS if row not in rows]
     wrong += [f"{row}: not a finding there is" for row in rows if row not in ROWS]

@@ -133,6 +133,8 @@ def test_what_ci_runs_is_all_that_check_and_test_run() -> None:
     )
     for part in ("ruff check", "ruff format --check", "-m mypy", ".ci/check-c"):
         assert part in check and part in ci
+    assert re.search(r"check-c \S+ programs ", ci) and "shim/core/fuzz/run" in ci  # its two parts
+    assert "make --no-print-directory bytecode" in ci and not re.search(r"check-c \S+ programs", check)
     in_ci, in_test = (sorted(COMMANDS.findall(re.sub(r"--numprocesses \d+", "", each))) for each in (ci, test))
     (unit,) = [each for each in in_test if '"not system' in each]
     (system,) = [each for each in in_test if each != unit]

@@ -83,44 +83,46 @@ def moves(s: State, rules: Rules) -> Iterator[tuple[str, bool, State]]:
 
 @mutable
 class Search:
-    """One search. `before`: for each state, the one that led to it and the step's name."""
+    """One search. The states have numbers; each is looked up once for a move that leads to it, since to hash one is to
+    hash all that it holds."""
 
     rules: Rules
-    before: dict[State, tuple[State | None, str]]
     numbers: dict[State, int]
+    before: list[tuple[int, str]]  # for each state, by number: the one that led to it, and the step's name
     onward: list[tuple[int, ...]]  # for each state, by number: where the protocol's own steps lead
 
     def run(self) -> Found:
         """Raises Refused."""
         start = first(self.rules)
-        self.before[start], self.numbers[start] = (None, ""), 0
+        self.numbers[start] = 0
+        self.before.append((0, ""))
         layer, depth, count = [start], 0, 0
         taken = Counter[str]()
         while layer:
             following: list[State] = []
             for s in layer:
-                count += self._visit(s, following, taken)
+                count += self._visit(s, len(self.onward), following, taken)
             layer, depth = following, depth + bool(following)
         self._comes_to_an_end()
-        return Found(len(self.before), count, depth, taken)
+        return Found(len(self.numbers), count, depth, taken)
 
-    def _visit(self, s: State, following: list[State], taken: Counter[str]) -> int:
+    def _visit(self, s: State, number: int, following: list[State], taken: Counter[str]) -> int:
         own, count = list[int](), 0
         try:
             check(s)
             for name, is_fault, after in moves(s, self.rules):
                 count += 1
                 taken[name] += 1
-                if after not in self.before:
-                    self.before[after] = s, name
-                    self.numbers[after] = len(self.numbers)
+                reached = self.numbers.setdefault(after, len(self.before))
+                if reached == len(self.before):
+                    self.before.append((number, name))
                     following.append(after)
                 if not is_fault:
-                    own.append(self.numbers[after])
+                    own.append(reached)
         except Wrong as wrong:
-            raise Refused(str(wrong), self.way(s)) from wrong
+            raise Refused(str(wrong), self.way(number)) from wrong
         if not own and not is_settled(s, self.rules):
-            raise Refused("nothing can go on, and not every end is reported everywhere", self.way(s))
+            raise Refused("nothing can go on, and not every end is reported everywhere", self.way(number))
         self.onward.append(tuple(own))
         return count
 
@@ -136,22 +138,20 @@ class Search:
                 if not into[after]:
                     ready.append(after)
         if done < len(self.onward):
-            circling = next(s for s, number in self.numbers.items() if into.get(number))
+            circling = next(number for number in range(len(self.onward)) if into.get(number))
             raise Refused("the protocol's own steps lead in a circle", self.way(circling))
 
-    def way(self, s: State) -> list[str]:
-        found, at = list[str](), s
-        while True:
-            earlier, name = self.before[at]
-            if earlier is None:
-                return found[::-1]
+    def way(self, number: int) -> list[str]:
+        found, at = list[str](), number
+        while at:
+            at, name = self.before[at]
             found.append(name)
-            at = earlier
+        return found[::-1]
 
 
 def search(bound: Bound, mutation: str = "") -> Found:
     """Visit everything within the bound. Raises Refused."""
-    return Search(Rules(bound, mutation), {}, {}, []).run()
+    return Search(Rules(bound, mutation), {}, [], []).run()
 
 
 def steps() -> list[Step]:
