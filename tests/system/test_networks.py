@@ -122,7 +122,7 @@ def test_a_port_that_another_has_is_refused_and_one_that_is_left_open_is_chosen(
         (("--network", "bridge,pods"), "network pods is there twice"),
         (("--network", "pods:ip=10.99.0.9"), 'network pods gives none that is asked for; add "capabilities"'),
         (("--network", "host", "--ip", "10.99.0.9"), "with network host there is none to choose"),
-        (("--network", "second", "--ip6", "fd00::2"), "network second: "),  # it has no such range
+        (("--network", "none", "--ip6", "fd00::2"), "with network none there is none to choose"),
         (("--network", "second:ip=10.96.0.9", "--ip", "10.96.0.8"), "those of network second are there twice"),
         (("-p", "80", "--network", "second"), "network second has no plugin that publishes ports"),
         (("-p", "1-2:1-3"), "different lengths"),
