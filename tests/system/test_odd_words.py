@@ -40,7 +40,7 @@ WITH = {
 }
 TO_THE_END = ("wait", "attach", "logs")  # of a container: not of one that goes on
 # What exitctl itself reads or writes, as cat would: a fifo that nobody else opens is waited for.
-IN_PERSON = ("play", "runp", "--env-file", "--label-file", "--pidfile", "--security-opt")
+IN_PERSON = ("play", "runp", "--output", "--env-file", "--label-file", "--pidfile", "--security-opt")
 NO_NAMES = ("image pull",)  # of images that there may be: it would ask for them
 USAGE, OWN_FAILURE = 2, 125
 # Numbers, texts of other kinds, and too much; a newline, an escape sequence, what turns text around, no UTF-8.
