@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,13 +188,22 @@ NOTHING = Left(0, 0, 0, 0, 0, 0, 0)
 
 
 def left(daemon: Daemon) -> Left:
+    """Looked at by every test, again and again: all processes once, and each name of a cgroup once, in however many
+    hierarchies it is."""
     base, log = str(daemon.base), daemon.log.read_text()
+    keeper, shims = f"--state\0{daemon.state}\0".encode(), 0
+    parents = {daemon.pid}
+    for pid, command in commands():
+        shims += command.startswith(b"exitd-shim\0") and cwd_of(pid).startswith(base)
+        if keeper in command and b"exitd-keeper" in command.split(b"\0")[0]:
+            parents.add(pid)
+    names = Counter(name for _, name in _cgroups())
     return Left(
-        shims=sum(command.startswith(b"exitd-shim\0") and cwd_of(pid).startswith(base) for pid, command in commands()),
-        zombies=len(zombies_of({daemon.pid, daemon.keeper_pid()})),
+        shims=shims,
+        zombies=len(zombies_of(parents)),
         mounts=pathlib.Path("/proc/self/mountinfo").read_text().count(f" {base}/"),
         # Other daemons' containers are not in its log.
-        cgroups=sum(id_of(path) in log for path in cgroups()),
+        cgroups=sum(count for name, count in names.items() if _id_of(name) in log),
         run_directories=len(glob.glob(f"{daemon.state}/c/*/*")),
         bundles=len(list((daemon.root / "c").glob("*"))),
         descriptors=descriptors_of(daemon.pid),
@@ -202,27 +212,36 @@ def left(daemon: Daemon) -> Left:
 
 def cgroups() -> list[pathlib.Path]:
     """Of every container and pod of every daemon; others' come and go meanwhile."""
-    found: list[str] = []
-    for top in ("/sys/fs/cgroup", *_directories("/sys/fs/cgroup")):
-        for parent in ("exitd", "exitd.slice"):
-            for path in _directories(f"{top}/{parent}"):
-                is_pod = path.endswith(".slice") or os.path.basename(path).startswith("pod-")
-                found += [path, *(_directories(path) if is_pod else ())]
-    return [pathlib.Path(path) for path in found]
+    return [pathlib.Path(directory, name) for directory, name in _cgroups()]
+
+
+def cgroups_of(ids: Container[str]) -> list[pathlib.Path]:
+    """Those of containers and pods with these ids: a path is made of no others'."""
+    return [pathlib.Path(directory, name) for directory, name in _cgroups() if _id_of(name) in ids]
+
+
+def _cgroups() -> Iterator[tuple[str, str]]:
+    """Directory and name of each."""
+    tops = ["/sys/fs/cgroup", *(f"/sys/fs/cgroup/{name}" for name in _directories("/sys/fs/cgroup"))]
+    for parent in (f"{top}/{name}" for top in tops for name in ("exitd", "exitd.slice")):
+        for name in _directories(parent):
+            yield parent, name
+            if name.endswith(".slice") or name.startswith("pod-"):
+                yield from ((f"{parent}/{name}", inside) for inside in _directories(f"{parent}/{name}"))
 
 
 def _directories(path: str) -> list[str]:
-    """None in one that is not there."""
+    """Names of those in it; none in one that is not there."""
     try:
         with os.scandir(path) as entries:
-            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:  # it went meanwhile, or in the middle: ENODEV
         return []
 
 
-def id_of(cgroup: pathlib.Path) -> str:
+def _id_of(name: str) -> str:
     """The container's or the pod's, whichever driver has made the cgroup."""
-    return cgroup.name.removeprefix("pod-").removeprefix("exitd-").removesuffix(".scope").removesuffix(".slice")
+    return name.removeprefix("pod-").removeprefix("exitd-").removesuffix(".scope").removesuffix(".slice")
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer
 from supervisor.model.values import NEVER_STARTED
 from supervisor.monitor import probe
-from tests.system.daemons import Daemon, cgroups, daemon, id_of, spec, warm_up
+from tests.system.daemons import Daemon, cgroups_of, daemon, spec, warm_up
 from tests.system.lives import events, ledger
 from tests.system.processes import processes_of, zombies_of
 from tests.system.waits import LIMIT_SECONDS, until
@@ -239,18 +239,19 @@ def _words(row: pb.Exit) -> str:
 
 def leaks(daemon: Daemon, client: Client) -> list[str]:
     """What there is on the machine of this daemon's containers, none of which exists any more."""
-    own = (f"{daemon.pid}:", f"{daemon.keeper_pid()}:")
+    keeper = daemon.keeper_pid()
+    own = (f"{daemon.pid}:", f"{keeper}:")
     found = [f"container {container.spec.name}" for container in client.list(all_of_them=True)]
     found += [line for line in processes_of(daemon.base) if not line.startswith(own)]
     found += [
         line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if f" {daemon.base}/" in line
     ]
     ids = {event.id for event in events(client)}
-    found += [str(path) for path in cgroups() if id_of(path) in ids]
+    found += map(str, cgroups_of(ids))
     found += [str(path) for path in (*(daemon.state / "c").glob("*"), *(daemon.root / "c").glob("*"))]
-    found += [f"zombie {pid}" for pid in zombies_of({daemon.pid, daemon.keeper_pid()})]
+    found += [f"zombie {pid}" for pid in zombies_of({daemon.pid, keeper})]
     found += [f"exitd holds {link}" for link in _links(daemon.pid) if _is_of_a_run(link, str(daemon.state))]
-    found += [f"exitd-keeper holds {link}" for link in _links(daemon.keeper_pid()) if _is_of_a_run(link, "/")]
+    found += [f"exitd-keeper holds {link}" for link in _links(keeper) if _is_of_a_run(link, "/")]
     for path in daemon.state.glob("keeper-*.journal"):
         found += [f"journal: {entry}" for entry in journal.read(path.read_bytes()).entries]
     return found

@@ -11,7 +11,7 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.monitor.ownership import MARK
 from tests.system import daemons
-from tests.system.daemons import Daemon, cgroups, id_of, left, spec
+from tests.system.daemons import Daemon, cgroups, cgroups_of, left, spec
 from tests.system.lives import ledger, up
 from tests.system.processes import end_process
 from tests.system.waits import LIMIT_SECONDS, until
@@ -51,7 +51,7 @@ def gone(own: dict[str, int]) -> bool:
 def of(own: dict[str, int], prefix: str) -> list[pathlib.Path]:
     """The containers' own, or with the prefix `pod-` those around a pod's."""
     around = {path for path in cgroups() if path.name.startswith("pod-") or path.name.endswith(".slice")}
-    return [path for path in cgroups() if id_of(path) in own and (path in around) == bool(prefix)]
+    return [path for path in cgroups_of(own) if (path in around) == bool(prefix)]
 
 
 def three(daemon: Daemon) -> dict[str, int]:
