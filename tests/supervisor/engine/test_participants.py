@@ -21,13 +21,13 @@ def recorder(name: str, heard: list[tuple[str, str]]) -> Participant:
     async def later(moment: str) -> None:
         heard.append((name, moment))
 
-    made = Participant()
-    setattr(made, ASKED, lambda container_id: True)
+    methods: dict[str, object] = {ASKED: lambda self, container_id: True}
     for moment in MOMENTS:
         if inspect.iscoroutinefunction(getattr(Participant, moment)):
-            setattr(made, moment, lambda _, moment=moment: later(moment))
+            methods[moment] = lambda self, _, moment=moment: later(moment)
         else:
-            setattr(made, moment, lambda *_, moment=moment: heard.append((name, moment)))
+            methods[moment] = lambda self, *_, moment=moment: heard.append((name, moment))
+    made: Participant = type("Recorder", (Participant,), methods)()
     return made
 
 
