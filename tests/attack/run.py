@@ -24,7 +24,7 @@ from tests.attack import judge, lives, misfortunes, tasks
 from tests.attack.judge import Death, Row, Seen, Verdict
 from tests.attack.lives import STEP_SECONDS, Interrupted, Life, Scene
 from tests.attack.misfortunes import Fate
-from tests.system.daemons import cgroups, id_of
+from tests.system.daemons import cgroups_of
 from tests.system.processes import commands, cwd_of
 
 STATE_SIZE, ROOT_SIZE = "64m", "512m"
@@ -359,7 +359,7 @@ def _left(scene: Scene, scenery: Scenery) -> list[str]:
     found = [f"container {each.spec.name}" for each in listed]
     found += [f"process {line}" for line in _processes(daemon.base, scenery.own())]
     found += [f"mount {where}" for where in _mounts(daemon.base) if where not in (str(daemon.state), str(daemon.root))]
-    found += [f"cgroup {path}" for path in cgroups() if id_of(path) in ids]
+    found += [f"cgroup {path}" for path in cgroups_of(ids)]
     found += [f"directory {path}" for path in (*daemon.state.glob("c/*"), *daemon.root.glob("c/*"))]
     found += scenery.containerd.leavings() if scenery.containerd is not None else []
     found += [line for path in daemon.state.glob("keeper-*.journal") for line in _journal(path)]

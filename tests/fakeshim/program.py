@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import NoReturn
 
+from shim.later import PURE_PROTOBUF, cleandoc, later, without
 from tests.fakeshim.modes import Modes, read
 
 GROUPS = ("io.containerd.runc.v2.group", "io.kubernetes.cri.sandbox-id")
@@ -135,6 +136,11 @@ def write_address(path: str) -> None:
 
 
 def serve_in_background(listening: socket.socket, path: str, words: Words, modes: Modes) -> None:
+    later(PURE_PROTOBUF)
+    later("inspect", cleandoc=cleandoc)
+    with without("ssl"):  # as exitd does it: a seventh of what a shim's start takes
+        import asyncio  # noqa: F401
+
     from tests.fakeshim import service  # before the fork: it takes a while
 
     if (pid := os.fork()) != 0:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 LIMIT_SECONDS = 30.0
+REST = 4  # between two looks, as a multiple of what one takes of the processor
 SCALE = float(os.environ.get("EXITD_SCALE", "0.02"))
 T = TypeVar("T")
 
@@ -17,14 +18,16 @@ def scaled(count: int, least: int = 20) -> int:
 
 
 def until(look: Callable[[], T], what: str, seconds: float = LIMIT_SECONDS) -> T:
-    """The first true answer of `look`; asked again after milliseconds, then less often: it costs those who are waited
-    for their processor. Never longer than `seconds`."""
+    """The first true answer of `look`; asked again after milliseconds, then less often, and the less often the more it
+    takes: it costs those who are waited for their processor. Never longer than `seconds`."""
     deadline, pause = time.monotonic() + seconds, 0.005
-    while not (answer := look()):
+    while True:
+        began = time.thread_time()
+        if answer := look():
+            return answer
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        select.select([], [], [], pause)
+        select.select([], [], [], max(pause, REST * (time.thread_time() - began)))
         pause = min(pause * 1.3, 0.02)
-    return answer
 
 
 def wait_readable(fd: int, seconds: float = LIMIT_SECONDS) -> bool:
