@@ -34,7 +34,7 @@ SYSTEM_TESTS = tests/system $(shell grep -lr --include='test_*.py' -e mark.slow_
 SYSTEM = $(RECORDED) $(PY) -m pytest --numprocesses $(WORKERS) $(AT_ONCE) -m "system or slow_build" $(SYSTEM_TESTS)
 TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci client $(wildcard bench) && .ci/check-c $(PY)
 JUDGED := $(PY) -m tests.optionrecord $(OPTIONS)
-.PHONY: help deps venv bytecode demo test unit system options check ci bench compare compare-check rig attack deb wheels vm vm-test api clean
+.PHONY: help deps venv bytecode demo test unit system options check ci smoke bench compare compare-check rig attack deb wheels vm vm-test api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -87,13 +87,22 @@ check: bytecode ## lint, types, the tests without root, all C with musl, glibc a
 	@$(BEGUN)
 	@.ci/beside '$(UNIT)' '$(TYPES_AND_C)'
 
-# Three lines of work are enough: with more, some of the system tests come too late for their limits.
+# In the machine of `make vm`, in few minutes; by KVM where that works.
+SMOKE = .ci/deps --vm && export EXITD_VM_SUITE=$(SUITE) EXITD_VM_KVM=1 && $(PY) -m tests.vm.image && \
+	$(PY) -m tests.vm --timeout 1800 --capture=no tests/vm/check_smoke.py
+
+smoke: venv ## boot a Debian machine with exitd's package in QEMU and see true ends in it; SUITE= (root, network; docs/vm.md)
+	@$(SMOKE)
+
+# Three lines of work are enough: with more, some of the system tests come too late for their limits. The smoke comes
+# when the shortest line has ended; the system tests still run then, and mostly wait.
 ci: UNIT_WORKERS = 1
-ci: deps bytecode ## `make check` and `make test` at once, which is quicker: what CI runs (root, runc)
+ci: deps bytecode ## `make check` and `make test` at once, which is quicker, and `make smoke`: what CI runs (root, runc, network)
+	@.ci/deps --vm
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(BEGUN)
-	@.ci/beside '$(SYSTEM)' '$(UNIT) $(HALF)' '$(TYPES_AND_C) && $(UNIT) tests $(HALF:%=--ignore %)'
+	@.ci/beside '$(SYSTEM)' '$(UNIT) $(HALF) && $(SMOKE)' '$(TYPES_AND_C) && $(UNIT) tests $(HALF:%=--ignore %)'
 	@$(JUDGED)
 
 bench: deps bytecode ## measure, beside other shims (root)
@@ -136,8 +145,7 @@ vm: venv ## the disk of a Debian machine with systemd and cgroup v2, exitd from 
 	@EXITD_VM_SUITE=$(SUITE) $(PY) -m tests.vm.image
 
 vm-test: vm ## boot that machine in QEMU, without KVM, and check exitd in it; SUITE=, CHECKS=; takes tens of minutes (docs/vm.md)
-	@EXITD_VM_SUITE=$(SUITE) EXITD_VM_PAGE=docs/platforms.md $(PY) -m pytest -o python_files='check_*.py' -o python_functions='check_*' --timeout 7200 \
-		--verbose $(CHECKS)
+	@EXITD_VM_SUITE=$(SUITE) EXITD_VM_PAGE=docs/platforms.md $(PY) -m tests.vm --timeout 7200 $(CHECKS)
 
 api: venv ## write the API's descriptor set anew; refused when something was taken away
 	@$(PY) .ci/frozen_api.py
