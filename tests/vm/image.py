@@ -117,8 +117,10 @@ def run(*words: object) -> None:
             ["nice", "-n", "10", *map(str, words)], check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr,
             timeout=LIMIT_SECONDS, env=environment,
         )  # fmt: skip
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        raise CannotMake(f"the machine's disk cannot be made: {error}") from error
+    except subprocess.CalledProcessError as error:
+        raise CannotMake(f"the machine's disk cannot be made: {words[0]} ended with {error.returncode}") from error
+    except subprocess.TimeoutExpired as error:
+        raise CannotMake(f"the machine's disk cannot be made: {words[0]} took {LIMIT_SECONDS} s") from error
 
 
 def chroot(root: pathlib.Path, *words: str) -> None:
