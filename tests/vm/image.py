@@ -42,6 +42,8 @@ QUICKLY = (
     *(f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("man", "locale", "info")),
     "--customize-hook=rm $1/etc/dpkg/dpkg.cfg.d/99mmdebstrap",
 )
+# A mirror's release file of a suite in the making may be past its date. It is signed all the same.
+OPTIONS_OF = {"forky": ('--aptopt=Acquire::Check-Valid-Until "false"',)}
 DISK_BYTES = 4 << 30  # sparse
 LIMIT_SECONDS = 3600
 RUNNER = "exitd-vm-runner.service"  # the package enables its own units
@@ -148,12 +150,13 @@ def base(kind: Kind) -> pathlib.Path:
         packages += TEST_PACKAGES
         wanted += [*requirements(), *test_requirements()]
     name = "base" if kind is Kind.PLAIN else "base-tests"
-    recipe = (SUITE, " ".join(packages), " ".join(wanted), " ".join(QUICKLY))
+    options = (*QUICKLY, *OPTIONS_OF.get(SUITE, ()))
+    recipe = (SUITE, " ".join(packages), " ".join(wanted), " ".join(options))
     goal = cache() / f"{name}-{SUITE}-{key(*(each.encode() for each in recipe))}"
     if not goal.exists():
         with made_whole(goal) as root:
             try:
-                run("mmdebstrap", *QUICKLY, f"--include={','.join(packages)}", SUITE, root)
+                run("mmdebstrap", *options, f"--include={','.join(packages)}", SUITE, root)
             except CannotMake as error:
                 raise CannotMake(f"{error}; mmdebstrap needs root and a mirror of Debian {SUITE}") from error
             for name in ("/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt"):
