@@ -135,7 +135,7 @@ deb: venv ## Debian packages in build/deb, one for each suite, with all of Pytho
 wheels: venv ## an sdist and a wheel as PyPI takes them, and the client's, in dist
 	@$(RUN) $(PY) .ci/wheels.py
 
-# Debian's name of the machine: trixie (Linux 6.12, systemd 257), bookworm (Linux 6.1, systemd 252).
+# Debian's name of the machine: trixie (Linux 6.12, systemd 257), bookworm (Linux 6.1, systemd 252), forky (testing).
 SUITE ?= trixie
 # What is checked in it: files of tests/vm, or checks of them as pytest names them.
 CHECKS ?= tests/vm

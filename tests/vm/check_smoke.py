@@ -59,6 +59,7 @@ def check_one_outlives_a_restart_of_exitd_and_ends_truly_after_it(machine: Machi
 
 
 def check_no_unit_has_failed_and_the_journal_has_no_error(machine: Machine) -> None:
+    machine.python("lives.py", "clear")
     assert machine.say("systemctl", "list-units", "--failed", "--no-legend", "--plain") == ""
     said = machine.say("journalctl", "--boot", "--priority=err", "--output=cat").splitlines()
     assert [line for line in said if EXPECTED not in line] == []

@@ -13,6 +13,7 @@ from tests.vm.image import Kind
 from tests.vm.machine import Machine
 
 WITH_TESTS = "machine_with_tests"
+FRESH = "check_smoke.py"
 KVM = bool(os.environ.get("EXITD_VM_KVM"))  # use it where it works; the clock is the host's then
 
 
@@ -29,8 +30,8 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the other machine comes last: no two run at once."""
-    items.sort(key=lambda item: WITH_TESTS in getattr(item, "fixturenames", ()))
+    """What is about a fresh boot comes first. What needs the other machine comes last: no two run at once."""
+    items.sort(key=lambda item: (WITH_TESTS in getattr(item, "fixturenames", ()), item.path.name != FRESH))
 
 
 class Bench:
