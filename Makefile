@@ -37,7 +37,7 @@ TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci client $(wildcard bench) 
 # much of their time, and when they come to work they should not wait for a processor, too.
 LATER := renice -n 5 -p $$$$ >/dev/null &&
 JUDGED := $(PY) -m tests.optionrecord $(OPTIONS)
-.PHONY: help deps venv bytecode demo test unit system options check ci bench compare compare-check rig attack deb wheels vm vm-test api clean
+.PHONY: help deps venv bytecode demo test unit system options check ci smoke bench compare compare-check rig attack deb wheels vm vm-test api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -95,16 +95,24 @@ check: bytecode ## lint, types, the tests without root, all C with musl, glibc a
 	@$(BEGUN)
 	@.ci/beside '$(UNIT)' '$(TYPES_AND_C)'
 
-# Three lines of work are enough: with more, some of the system tests come too late for their limits. What builds the
-# environment is one line of work, for a minute on a fresh clone: the fuzzers, which need a compiler only, run beside it.
-# It is `make`, not $(MAKE), so that a dry run says it.
+# In the machine of `make vm`, in few minutes; by KVM where that works.
+SMOKE = .ci/deps --vm && export EXITD_VM_SUITE=$(SUITE) EXITD_VM_KVM=1 && $(PY) -m tests.vm.image && \
+	$(PY) -m tests.vm --timeout 1800 --capture=no tests/vm/check_smoke.py
+
+smoke: venv ## boot a Debian machine with exitd's package in QEMU and see true ends in it; SUITE= (root, network; docs/vm.md)
+	@$(SMOKE)
+
+# Three lines of work are enough: with more, some of the system tests come too late for their limits. The smoke comes
+# when the shortest line has ended. What builds the environment is one line of work, for a minute on a fresh clone: the
+# fuzzers, which need a compiler only, run beside it. It is `make`, not $(MAKE), so that a dry run says it.
 ci: UNIT_WORKERS = 1
-ci: deps ## `make check` and `make test` at once, which is quicker: what CI runs (root, runc)
+ci: deps ## `make check` and `make test` at once, which is quicker, and `make smoke`: what CI runs (root, runc, network)
+	@.ci/deps --vm
 	@.ci/beside 'make --no-print-directory bytecode' shim/core/fuzz/run
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(BEGUN)
-	@.ci/beside '$(SYSTEM)' '$(LATER) $(UNIT) $(HALF)' '$(LATER) $(TYPES_AND_C) programs && $(UNIT) tests $(HALF:%=--ignore %)'
+	@.ci/beside '$(SYSTEM)' '$(LATER) $(UNIT) $(HALF) && $(SMOKE)' '$(LATER) $(TYPES_AND_C) programs && $(UNIT) tests $(HALF:%=--ignore %)'
 	@$(JUDGED)
 
 bench: deps bytecode ## measure, beside other shims (root)
@@ -137,7 +145,7 @@ deb: venv ## Debian packages in build/deb, one for each suite, with all of Pytho
 wheels: venv ## an sdist and a wheel as PyPI takes them, and the client's, in dist
 	@$(RUN) $(PY) .ci/wheels.py
 
-# Debian's name of the machine: trixie (Linux 6.12, systemd 257), bookworm (Linux 6.1, systemd 252).
+# Debian's name of the machine: trixie (Linux 6.12, systemd 257), bookworm (Linux 6.1, systemd 252), forky (testing).
 SUITE ?= trixie
 # What is checked in it: files of tests/vm, or checks of them as pytest names them.
 CHECKS ?= tests/vm
@@ -147,8 +155,7 @@ vm: venv ## the disk of a Debian machine with systemd and cgroup v2, exitd from 
 	@EXITD_VM_SUITE=$(SUITE) $(PY) -m tests.vm.image
 
 vm-test: vm ## boot that machine in QEMU, without KVM, and check exitd in it; SUITE=, CHECKS=; takes tens of minutes (docs/vm.md)
-	@EXITD_VM_SUITE=$(SUITE) EXITD_VM_PAGE=docs/platforms.md $(PY) -m pytest -o python_files='check_*.py' -o python_functions='check_*' --timeout 7200 \
-		--verbose $(CHECKS)
+	@EXITD_VM_SUITE=$(SUITE) EXITD_VM_PAGE=docs/platforms.md $(PY) -m tests.vm --timeout 7200 $(CHECKS)
 
 api: venv ## write the API's descriptor set anew; refused when something was taken away
 	@$(PY) .ci/frozen_api.py

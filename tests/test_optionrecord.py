@@ -16,7 +16,7 @@ from tests.optionrecord import __main__ as verdict
 from tests.optionrecord import sitecustomize
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-COMMANDS = re.compile(r"-m pytest [^\n']+")
+COMMANDS = re.compile(r"-m pytest [^\n'&]+")
 EXITCTL = pathlib.Path(sys.executable).with_name("exitctl")
 
 
@@ -125,7 +125,7 @@ def test_only_the_whole_suite_is_judged_on_a_record_that_it_began_itself() -> No
     assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "make ci"
 
 
-def test_what_ci_runs_is_all_that_check_and_test_run() -> None:
+def test_what_ci_runs_is_all_that_check_and_test_run_and_the_smoke() -> None:
     words = ("make", "--no-print-directory", "--dry-run", "--assume-old", "venv", "--assume-old", "deps")
     check, test, ci = (
         subprocess.run([*words, target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -135,6 +135,9 @@ def test_what_ci_runs_is_all_that_check_and_test_run() -> None:
         assert part in check and part in ci
     assert re.search(r"check-c \S+ programs ", ci) and "shim/core/fuzz/run" in ci  # its two parts
     assert "make --no-print-directory bytecode" in ci and not re.search(r"check-c \S+ programs", check)
+    smoke = "-m tests.vm --timeout 1800 --capture=no tests/vm/check_smoke.py"
+    assert [smoke in each for each in (check, test, ci)] == [False, False, True]
+    assert ci.index(".ci/deps --vm") < ci.index("-m ruff"), "what the machine needs is installed before the tests begin"
     in_ci, in_test = (sorted(COMMANDS.findall(re.sub(r"--numprocesses \d+", "", each))) for each in (ci, test))
     (unit,) = [each for each in in_test if '"not system' in each]
     (system,) = [each for each in in_test if each != unit]

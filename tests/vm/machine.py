@@ -1,8 +1,8 @@
-"""A machine that QEMU runs without KVM: booted, given commands over a virtio port, and cut off from its power.
+"""A machine that QEMU runs: booted, given commands over a virtio port, and cut off from its power.
 
-Its clock counts instructions while it works (`-icount`), so that a host with little time for it makes it take longer,
-and not look slow to itself: no limit in it passes because the host is busy. Its limits here are of QEMU's processor
-time for the same reason.
+In software, its clock counts instructions while it works (`-icount`), so that a host with little time for it makes it
+take longer, and not look slow to itself: no limit in it passes because the host is busy. Its limits here are of QEMU's
+processor time for the same reason.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from tests.vm import image
 
@@ -25,6 +26,7 @@ COMMAND_SECONDS = 1800.0  # likewise
 IDLE_SECONDS = 7200.0  # by the clock, for anything: a machine that stands still uses no processor time
 OFF_SECONDS = 300.0
 STEP_SECONDS = 0.2
+PROBE_SECONDS = 4.0  # of QEMU's processor time, to see a kernel panic; with KVM it needs one
 ANSWERED = "answered"  # a file of its directory: what a load in the machine has been answered since it was booted
 SERIAL_BYTES = 4000  # of the machine's last words
 
@@ -35,6 +37,21 @@ KERNEL_WORDS = (
     *("mitigations=off", "init_on_alloc=0", "nowatchdog", "audit=0", "apparmor=0"),
     *("systemd.firstboot=no", "systemd.default_timeout_start_sec=1800", "systemd.default_device_timeout_sec=1800"),
 )
+
+
+class By(StrEnum):
+    """What runs the machine's instructions."""
+
+    SOFTWARE = "software emulation"
+    KVM = "KVM"
+
+
+WORDS_OF = {
+    By.SOFTWARE: ("-accel", "tcg,thread=single,tb-size=256", "-icount", "shift=0,sleep=on", "-cpu", "qemu64"),
+    By.KVM: ("-accel", "kvm", "-cpu", "host"),
+}
+NICELY = ("setpriv", "--pdeathsig", "KILL", "nice", "-n", "10")  # it ends with these checks, however they end
+ALONE = ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot")
 
 
 class HasEnded(Exception):
@@ -56,6 +73,7 @@ class Machine:
 
     directory: pathlib.Path
     kernel: pathlib.Path
+    by: By = By.SOFTWARE
     qemu: "subprocess.Popen[bytes] | None" = None
     port: socket.socket | None = None
     kept: bytes = b""
@@ -77,10 +95,7 @@ class Machine:
 
     def _words(self, port: pathlib.Path) -> list[str]:
         return [
-            *("setpriv", "--pdeathsig", "KILL", "nice", "-n", "10"),  # it ends with these checks, however they end
-            *("qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=single,tb-size=256"),
-            *("-icount", "shift=0,sleep=on", "-cpu", "qemu64", "-m", "1536", "-smp", "1"),
-            *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+            *(*NICELY, "qemu-system-x86_64", "-M", "q35", *WORDS_OF[self.by], "-m", "1536", "-smp", "1", *ALONE),
             *("-serial", f"file:{self.directory}/serial.log", "-kernel", str(self.kernel)),
             *("-append", " ".join(KERNEL_WORDS)),
             # writeback: what the guest has flushed is with the host, and what it has not is lost with QEMU.
@@ -112,8 +127,7 @@ class Machine:
     def _used(self) -> float:
         """Seconds of processor time that QEMU has used so far."""
         assert self.qemu is not None
-        fields = pathlib.Path(f"/proc/{self.qemu.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return used_by(self.qemu.pid)
 
     def _ended(self, why: str) -> HasEnded:
         """Its directory is removed, so its last words are in the error."""
@@ -196,14 +210,41 @@ class Machine:
             self.cut()
 
 
+def used_by(pid: int) -> float:
+    """Return the seconds of processor time that the process has used."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def kvm_works(kernel: pathlib.Path) -> bool:
+    """Whether KVM runs this kernel: it has no root file system, panics, and QEMU ends by that. /dev/kvm alone proves
+    nothing: one that is for paravirtualized kernels only opens as well, and this kernel gets nowhere on it."""
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False
+    with tempfile.TemporaryDirectory(prefix="exitd-vm-kvm-") as directory:
+        serial = pathlib.Path(directory, "serial.log")
+        words = (*NICELY, "qemu-system-x86_64", "-M", "q35", *WORDS_OF[By.KVM], "-m", "256", "-smp", "1", *ALONE)
+        boot = ("-serial", f"file:{serial}", "-kernel", str(kernel), "-append", "console=ttyS0 panic=-1")
+        none = subprocess.DEVNULL
+        with subprocess.Popen([*words, *boot], stdin=none, stdout=none, stderr=none) as qemu:
+            try:
+                until = time.monotonic() + OFF_SECONDS
+                while qemu.poll() is None and used_by(qemu.pid) < PROBE_SECONDS and time.monotonic() < until:
+                    time.sleep(STEP_SECONDS)
+            finally:
+                qemu.kill()
+        return serial.exists() and "Kernel panic" in serial.read_text(errors="replace")
+
+
 @contextlib.contextmanager
-def machine(kind: image.Kind = image.Kind.PLAIN) -> Iterator[Machine]:
-    """A machine that runs, with a copy of the disk of this kind, gone after the block."""
+def machine(kind: image.Kind = image.Kind.PLAIN, kvm: bool = False) -> Iterator[Machine]:
+    """A machine that runs, with a copy of the disk of this kind, gone after the block; by KVM, if asked for and where
+    that works."""
     disk, kernel = image.disk(kind)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="exitd-vm-", dir=image.cache()))
     try:
         subprocess.run(["cp", "--sparse=always", disk, directory / "disk.img"], check=True, timeout=600)
-        made = Machine(directory, kernel)
+        made = Machine(directory, kernel, By.KVM if kvm and kvm_works(kernel) else By.SOFTWARE)
         try:
             yield made.boot()
         finally:
