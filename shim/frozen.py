@@ -132,8 +132,10 @@ else:
         values_of = getattr(fact.__class__, "__values_of__", None)
         if values_of is None:
             return dataclasses.replace(fact, **changes)
-        cls, *values = values_of(fact)
-        return cls(**{**dict(zip(cls.__match_args__, values, strict=True)), **changes})
+        cls = fact.__class__
+        if not cls.__match_args__:  # the values of a class without fields are no tuple
+            return cls(**changes)
+        return cls(**{**dict(zip(cls.__match_args__, values_of(fact)[1:], strict=True)), **changes})
 
 
 def _is_equal(self: Any, other: object) -> bool:

@@ -31,8 +31,8 @@ def test_pytest_runs_what_was_kept_and_only_of_the_file_as_it_is(
     monkeypatch.setattr(rewrite, "_rewrite_test", counted)
     run()
     assert anew == []
-    file.write_text("number = 2\nassert number == 1\n")
-    with pytest.raises(AssertionError, match="assert 2 == 1"):  # pytest's own words
+    file.write_text("number = 22\nassert number == 1\n")  # before 9.2 it looks at time and size
+    with pytest.raises(AssertionError, match="assert 22 == 1"):  # pytest's own words
         run()
     assert anew == [file]
 

@@ -26,6 +26,7 @@ from supervisor.model.values import (
     NO_NAMES,
     ROW_DAMAGED,
     By,
+    Container,
     Counters,
     Event,
     Exit,
@@ -167,11 +168,18 @@ def container_message(view: View) -> pb.Container:
         )
 
 
+def _spec_message_of(container: Container) -> pb.ContainerSpec:
+    """Return the message of its spec as its run has it. One with an address put into it is a new value each time: to
+    remember that would only push others out."""
+    spec = with_address(container.spec, container.networks)
+    return SPEC_MESSAGES.of(spec) if spec is container.spec else spec_message(spec)
+
+
 def _container_message(view: View) -> pb.Container:
     container = view.container
     return pb.Container(
         id=container.id,
-        spec=SPEC_MESSAGES.of(with_address(container.spec, container.networks)),
+        spec=_spec_message_of(container),
         phase=f"PHASE_{container.phase.name}",
         run=container.run,
         init=_process(container.init),

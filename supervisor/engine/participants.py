@@ -51,8 +51,8 @@ class Participants(Participant):
     def __init__(self, *parts: Participant) -> None:
         self._parts = parts
         # Asked in the way of an exit to its client: those who do nothing then are not.
-        self._changed = [part for part in parts if type(part).changed is not Participant.changed]
-        self._delaying = [part for part in parts if type(part).delays_end is not Participant.delays_end]
+        self._changed = [part for part in parts if not _is(part.changed, Participant.changed)]
+        self._delaying = [part for part in parts if not _is(part.delays_end, Participant.delays_end)]
 
     async def before_make(self, container_id: str) -> None:
         for part in self._parts:
@@ -100,3 +100,7 @@ class Participants(Participant):
     async def discarded(self, container_id: str) -> None:
         for part in reversed(self._parts):
             await part.discarded(container_id)
+
+
+def _is(method: object, function: object) -> bool:
+    return getattr(method, "__func__", None) is function

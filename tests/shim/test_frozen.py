@@ -166,3 +166,4 @@ def test_a_value_changed_by_the_quick_way_is_the_same_as_by_the_librarys(point: 
     assert quick.replace(ordinary, x=x) == replace(ordinary, x=x)
     with pytest.raises(TypeError):
         quick.replace(point, z=x)  # type: ignore[call-arg]
+    assert quick.replace(Nothing()) == Nothing()

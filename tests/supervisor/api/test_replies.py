@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, values
+from supervisor.model.remembered import MOST, Remembered
 from supervisor.model.values import (
     By,
     Container,
@@ -213,3 +214,28 @@ def test_an_exit_or_event_that_no_message_can_hold_is_logged_with_its_row() -> N
     exit, event = lines
     assert (exit["container"], exit["run"], exit["exec"], exit["log_level"]) == ("c1", 3, "e1", "error")
     assert exit["why"] and event["why"] and event["seq"] == 9
+
+
+def test_a_reply_is_the_callers_own_though_its_spec_is_encoded_once() -> None:
+    view = View(Container("c1", Spec("web"), Phase.RUNNING, 1, AT_NS))
+    replies.container_message(view).spec.name = "other"
+    assert replies.container_message(view).spec.name == "web"
+
+
+def test_a_spec_with_an_address_put_into_it_pushes_no_other_one_out_of_what_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+
+    def make(spec: Spec) -> pb.ContainerSpec:
+        made.append(spec.name)
+        return replies.spec_message(spec)
+
+    monkeypatch.setattr(replies, "SPEC_MESSAGES", Remembered(make, pb.ContainerSpec.ByteSize))
+    plain = View(Container("c1", Spec("web"), Phase.RUNNING, 1, AT_NS))
+    marked = View(Container("c2", Spec("own", args=("at-MARK",), address_mark="MARK"), Phase.RUNNING, 1, AT_NS))
+    replies.container_message(plain)
+    for _ in range(MOST):
+        assert [*replies.container_message(marked).spec.args] == ["at-127.0.0.1"]
+    replies.container_message(plain)
+    assert made == ["web"]
