@@ -1,7 +1,7 @@
 """Whether the empty directories of pods on the disk are larger than they may be, looked at again and again.
 
 A file system that exitd did not make has no limit for one directory of it. So a pod may write more for some seconds,
-and is ended then: as the kubelet does it, without project quotas. Decision 54.
+and is ended then: as the kubelet does it, without project quotas. Decision 53.
 """
 
 import asyncio
