@@ -92,7 +92,7 @@ def open_or_make(top: str, path: str) -> int:
             try:
                 inner_fd = open_in_root(top, until)
             except FileNotFoundError:
-                inner_fd = _made(at_fd, name, like)
+                inner_fd = _made_or_found(at_fd, name, like, top, until)
             os.close(at_fd)
             at_fd = inner_fd
         return os.dup(at_fd)
@@ -105,6 +105,17 @@ def _steps(path: str) -> Iterator[tuple[str, str]]:
     parts = path.split("/")
     for count, name in enumerate(parts, 1):
         yield "/".join(parts[:count]), name
+
+
+def _made_or_found(at_fd: int, name: str, like: os.stat_result, top: str, until: str) -> int:
+    """Another container of the volume may be made at the same moment, and have made it."""
+    try:
+        return _made(at_fd, name, like)
+    except FileExistsError as error:
+        try:
+            return open_in_root(top, until)
+        except FileNotFoundError:
+            raise error from None  # a link to what is not there
 
 
 def _made(at_fd: int, name: str, like: os.stat_result) -> int:

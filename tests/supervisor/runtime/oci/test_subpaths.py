@@ -72,3 +72,14 @@ def test_a_directory_that_another_has_put_there_keeps_its_mode(
     monkeypatch.setattr(os, "mkdir", swapped)
     assert where(volume, "new") == "/new"
     assert stat.S_IMODE((volume / "new").stat().st_mode) == 0o700
+
+
+def test_what_another_makes_at_the_same_moment_is_found(volume: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = os.mkdir
+
+    def later(name: str, mode: int, *, dir_fd: int) -> None:
+        make(name, mode, dir_fd=dir_fd)
+        make(name, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", later)
+    assert where(volume, "new/inner") == "/new/inner"
