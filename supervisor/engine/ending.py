@@ -111,7 +111,7 @@ class Ending(Participant):
     async def _keep_failed(self, container: Container, asked: Asked, until: BootTime) -> None:
         """Go on with an end that a caller has begun and that has failed: no probe ends that run any more."""
         now = self._containers.get(container.id)
-        begun = now is not None and now.run == container.run and now.phase in LIVE and now.asked is not None
+        begun = now is not None and now.run == container.run and now.phase in LIVE and _is_noted(now, asked)
         if not begun or self._node.is_ending(container):
             return
         with self._at_it(container.id):
@@ -336,6 +336,12 @@ class Ending(Participant):
                 self._manager.kill_stopped_shim(RunKey(member.id, member.run))
         for each in (container, *members):
             self._execs.unstick(each.id)
+
+
+def _is_noted(container: Container, asked: Asked) -> bool:
+    """Return whether this end was recorded, and not only a signal before it that ends nothing."""
+    noted = container.asked
+    return container.stopped_by_user or (noted is not None and (noted.reason, noted.by) == (asked.reason, asked.by))
 
 
 def _is_to_end(container: Container, run: int) -> bool:

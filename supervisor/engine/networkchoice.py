@@ -2,7 +2,7 @@
 moment."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from shim.frozen import replace
 from supervisor.config.settings import Config, NetworkSettings
@@ -38,11 +38,7 @@ class NetworkChoice:
         found = [network, *[await self.configured(name) for name in spec.more_networks]]
         names = [each.name for each in found]
         if publishes and not any(each.publishes for each in found):
-            raise BadRequest(
-                f"ports: network {' or '.join(names)} has no plugin that publishes ports; add portmap to its file, "
-                'with "capabilities": {"portMappings": true}',
-                field="ports",
-            )
+            raise unpublished(names)
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise BadRequest(f"more_networks: network {twice} is there twice", field="more_networks")
         wishes = _settled_wishes(spec, found)
@@ -126,6 +122,26 @@ def _refuse_addresses(spec: Spec) -> Spec:
     return spec
 
 
+def unpublished(names: Iterable[str]) -> BadRequest:
+    """Return the refusal of ports that none of these networks publishes."""
+    return BadRequest(
+        f"ports: network {' or '.join(names)} has no plugin that publishes ports; add portmap to its file, "
+        'with "capabilities": {"portMappings": true}',
+        field="ports",
+    )
+
+
+def refuse_untaken(network: NetworkConfig, wish: AddressWish) -> None:
+    """Raise BadRequest for addresses that no plugin of the network takes."""
+    for capability, value in ((IPS, wish.ips), (MAC, wish.mac)):
+        if value and not network.takes(capability):
+            raise BadRequest(
+                f"addresses: network {network.name} gives none that is asked for; add "
+                f'"capabilities": {{"{capability}": true}} to the plugin in its file that does (bridge, macvlan)',
+                field="addresses",
+            )
+
+
 def _settled_wishes(spec: Spec, found: list[NetworkConfig]) -> tuple[AddressWish, ...]:
     """Return the wishes with the names of their networks, `found`, one for each. Raises BadRequest for a network that
     takes none."""
@@ -138,13 +154,7 @@ def _settled_wishes(spec: Spec, found: list[NetworkConfig]) -> tuple[AddressWish
                 f"addresses: {wish.network} is none of its networks, {', '.join(each.name for each in found)}",
                 field="addresses",
             )
-        for capability, value in ((IPS, wish.ips), (MAC, wish.mac)):
-            if value and not network.takes(capability):
-                raise BadRequest(
-                    f"addresses: network {network.name} gives none that is asked for; add "
-                    f'"capabilities": {{"{capability}": true}} to the plugin in its file that does (bridge, macvlan)',
-                    field="addresses",
-                )
+        refuse_untaken(network, wish)
         if network.name in settled:
             raise BadRequest(f"addresses: those of network {network.name} are there twice", field="addresses")
         settled[network.name] = replace(wish, network=network.name)

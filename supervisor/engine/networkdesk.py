@@ -17,7 +17,7 @@ import structlog
 
 from shim.frozen import replace
 from supervisor.config.settings import Config
-from supervisor.engine.networkchoice import NetworkChoice, preferred
+from supervisor.engine.networkchoice import NetworkChoice, preferred, refuse_untaken, unpublished
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model import networks
@@ -137,8 +137,8 @@ class NetworkDesk(Participant):
 
     async def attach(self, container: Container) -> Container:
         """Return the container with what its network has given this run, whose namespace is bound then; a member of a
-        pod with what the pod has. Raises NoSuchNetwork, WrongState, ShimFailed, ToolFailed, ToolMissing, TimedOut,
-        Busy; what has been done by then is undone when the failed run is cleaned up."""
+        pod with what the pod has. Raises NoSuchNetwork, BadRequest, WrongState, ShimFailed, ToolFailed, ToolMissing,
+        TimedOut, Busy; what has been done by then is undone when the failed run is cleaned up."""
         spec = container.spec
         if spec.sandbox:
             pause = self._node.containers.get(spec.sandbox)
@@ -154,6 +154,8 @@ class NetworkDesk(Participant):
         async with self._turn_to_add(f"network {', '.join(spec.networks)}"):
             self._refuse_taken(container)
             for link in links:
+                if link.ports:  # another may have got them while the networks before this one were put up
+                    self._refuse_taken(container)
                 record = await self._noted(record.with_link(link))
                 if not attached:
                     await self._on_disk(f"a network namespace at {path}", lambda: namespace.make(path))
@@ -168,17 +170,21 @@ class NetworkDesk(Participant):
 
     async def _links(self, spec: Spec) -> list[NetworkLink]:
         """Return what is to be put up, in the order of the interfaces: the first network that publishes has the
-        ports. Raises NoSuchNetwork, ToolMissing."""
+        ports. Raises NoSuchNetwork, ToolMissing; BadRequest where a file has changed, and no plugin takes the ports or
+        the addresses any more."""
         dirs, links, ports = self._config().network.plugin_dirs, [], spec.ports
         for index, name in enumerate(spec.networks):
             network = await self.choice.configured(name)
             if kind := await asyncio.to_thread(files.missing, network, dirs):
                 raise plugins.missing(network, kind, dirs)
             wish = next((each for each in spec.wishes if each.network == network.name), AddressWish())
+            refuse_untaken(network, wish)
             link = NetworkLink(networks.interface(index), network, dirs, ips=wish.ips, mac=wish.mac)
             if network.publishes:
                 link, ports = replace(link, ports=ports), ()
             links.append(link)
+        if ports:
+            raise unpublished(spec.networks)
         return links
 
     async def _noted(self, record: AttachmentRecord) -> AttachmentRecord:

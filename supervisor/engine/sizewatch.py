@@ -49,9 +49,16 @@ class SizeWatch:
 
     async def look(self) -> None:
         """Measure all that are limited, and mark the pods that are to be ended: it is their keeper that ends them."""
-        for pause, limits in list(self._limited()):
+        limited = list(self._limited())
+        self._too_many &= {(pause.id, name) for pause, limits in limited for name in limits}
+        for pause, limits in limited:
             for name, limit_bytes in limits.items():
-                await self._look_at(pause, name, limit_bytes)
+                if (
+                    (now := self._node.containers.get(pause.id)) is not None
+                    and now.run == pause.run
+                    and not now.evicted
+                ):
+                    await self._look_at(pause, name, limit_bytes)
 
     async def _look_at(self, pause: Container, name: str, limit_bytes: int) -> None:
         path = bundle.empty_dir_of(pause, self._root, name)

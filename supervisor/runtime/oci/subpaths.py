@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from shim import native
 from supervisor.model.errors import BadRequest
@@ -22,6 +22,7 @@ from supervisor.runtime.oci.inroot import open_in_root
 SUBPATHS = "subpaths"
 SHARED = f"{SUBPATHS}/shared-"
 PRIVATE = 0o700
+UNFINISHED = 0o1700  # of a directory that has not its owner and mode yet: exitd may be killed before
 MS_BIND = 4096
 OPEN_PATH = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 OPEN_NEW = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -81,18 +82,16 @@ def _said(mount: Mount, what: str) -> str:
 def open_or_make(top: str, path: str) -> int:
     """Return an O_PATH descriptor of `path` below `top`. What is missing of it is made, with owner and mode of `top`.
     Raises OSError: EEXIST for a link to what is not there."""
-    try:
-        return open_in_root(top, path)
-    except FileNotFoundError:
-        pass
     at_fd = os.open(top, OPEN_PATH)
     try:
         like = os.fstat(at_fd)
+        with suppress(FileNotFoundError):
+            return _finished(open_in_root(top, path), like)
         for until, name in _steps(path):
             try:
-                inner_fd = open_in_root(top, until)
+                inner_fd = _finished(open_in_root(top, until), like)
             except FileNotFoundError:
-                inner_fd = _made(at_fd, name, like)
+                inner_fd = _made_or_found(at_fd, name, like, top, until)
             os.close(at_fd)
             at_fd = inner_fd
         return os.dup(at_fd)
@@ -107,20 +106,52 @@ def _steps(path: str) -> Iterator[tuple[str, str]]:
         yield "/".join(parts[:count]), name
 
 
+def _made_or_found(at_fd: int, name: str, like: os.stat_result, top: str, until: str) -> int:
+    """Another container of the volume may be made at the same moment, and have made it."""
+    try:
+        return _made(at_fd, name, like)
+    except FileExistsError as error:
+        try:
+            return _finished(open_in_root(top, until), like)
+        except FileNotFoundError:
+            raise error from None  # a link to what is not there
+
+
 def _made(at_fd: int, name: str, like: os.stat_result) -> int:
     """Make a directory, and return its descriptor. A container may have put another one in its place by now: only what
     is as this has made it gets owner and mode."""
-    os.mkdir(name, PRIVATE, dir_fd=at_fd)
+    os.mkdir(name, UNFINISHED, dir_fd=at_fd)
     new_fd = os.open(name, OPEN_NEW, dir_fd=at_fd)
+    return _finished(new_fd, like)
+
+
+def _finished(found_fd: int, like: os.stat_result) -> int:
+    """Give a directory that was made here, and not more than made, its owner and mode. Return the descriptor."""
     try:
-        found = os.fstat(new_fd)
-        if found.st_uid == os.geteuid() and found.st_mode & 0o777 == PRIVATE and not os.listdir(new_fd):
-            os.fchown(new_fd, like.st_uid, like.st_gid)
-            os.fchmod(new_fd, stat.S_IMODE(like.st_mode))
+        if _is_unfinished(os.fstat(found_fd), like):
+            with _opened_again(found_fd) as fd:
+                if not os.listdir(fd):
+                    os.fchown(fd, like.st_uid, like.st_gid)
+                    os.fchmod(fd, stat.S_IMODE(like.st_mode))
     except OSError:
-        os.close(new_fd)
+        os.close(found_fd)
         raise
-    return new_fd
+    return found_fd
+
+
+def _is_unfinished(found: os.stat_result, like: os.stat_result) -> bool:
+    is_marked = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) & ~0o6000 == UNFINISHED
+    return is_marked and found.st_uid in (os.geteuid(), like.st_uid)  # its mode comes last
+
+
+@contextmanager
+def _opened_again(found_fd: int) -> Iterator[int]:
+    """Open what an O_PATH descriptor stands for."""
+    fd = os.open(f"/proc/self/fd/{found_fd}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _make_place(place: str, *, is_directory: bool) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor.engine import ending
 from supervisor.model import lifecycle as life
-from supervisor.model.errors import Busy, RuntimeFailed
+from supervisor.model.errors import Busy, RuntimeFailed, StoreFailed
 from supervisor.model.values import Asked, By, Container, Phase, Reason, Signaled, Spec
 from supervisor.system.clock import boot_now
 from tests.supervisor.engine.callers import services_of
@@ -69,6 +70,28 @@ async def test_a_stop_that_fails_is_said_to_have_failed_and_goes_on(
         exit_ = w.node.containers[id].exit
         assert exit_ is not None and (exit_.reason, exit_.by) == (Reason.STOP, By())
         assert signals[-1] == 9
+
+
+@in_loop
+async def test_a_stop_that_was_not_recorded_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller learns that nothing has changed. What was asked before is a signal that ends nothing."""
+    async with world(tmp_path) as w:
+        services = services_of(w, None)
+        id = await w.running(Spec(name="web"))
+        await w.node.apply(id, life.EndAsked(Asked(Reason.KILL, By(), 1), 1))
+        before, apply, refused = w.node.containers[id], w.node.apply, [StoreFailed("the disk is full")]
+
+        async def full_at_first(*args: Any, **rest: Any) -> Container | None:
+            if refused:
+                raise refused.pop()
+            return await apply(*args, **rest)
+
+        monkeypatch.setattr(w.node, "apply", full_at_first)
+        with pytest.raises(StoreFailed):
+            await services.ending.end(before, Reason.STOP, By(), 5.0)
+        assert w.node.containers[id] == before
 
 
 @in_loop

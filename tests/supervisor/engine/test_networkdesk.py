@@ -1,6 +1,8 @@
-"""Ports that are chosen for containers which are being made at the same moment."""
+"""Ports of containers which are made at the same moment, and of those whose networks have changed."""
 
 import asyncio
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -9,10 +11,11 @@ import pytest
 from supervisor.config.settings import Config
 from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.engine.node import Node
-from supervisor.model.errors import WrongState
-from supervisor.model.networks import PublishedPort
-from supervisor.model.values import Spec
-from supervisor.network import hostports
+from supervisor.model.errors import BadRequest, WrongState
+from supervisor.model.networks import AddressWish, PublishedPort
+from supervisor.model.values import Container, Phase, Spec
+from supervisor.network import calls, conflist, files, hostports, namespace, plugins
+from supervisor.network.conflist import NetworkConfig
 
 
 def test_a_chosen_port_is_the_containers_before_it_is_recorded_until_it_is_discarded() -> None:
@@ -26,3 +29,62 @@ def test_a_chosen_port_is_the_containers_before_it_is_recorded_until_it_is_disca
         desk.with_ports(spec, (), "e")
     asyncio.run(desk.discarded("a"))
     assert desk.with_ports(spec, (), "e").ports
+
+
+def _network(name: str, *, publishes: bool) -> NetworkConfig:
+    plugin = {"type": "any", "capabilities": {"portMappings": publishes}}
+    return conflist.parse(json.dumps({"cniVersion": "1.0.0", "name": name, "plugins": [plugin]}))
+
+
+class KnownHere(dict[str, Container]):
+    """Containers of a node, none of which is in a pod."""
+
+    def members(self, sandbox: str) -> list[Container]:
+        return []
+
+
+def _desk(directory: Path, monkeypatch: pytest.MonkeyPatch, *configured: NetworkConfig) -> NetworkDesk:
+    """A desk whose plugins give each container an address, after all others have had their turn."""
+
+    async def add(network: NetworkConfig, endpoint: calls.Endpoint, plugin_dirs: tuple[str, ...]) -> str:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return json.dumps({"ips": [{"address": "10.88.0.2/16"}]})
+
+    async def found() -> list[files.Config]:
+        return [(each.name, each) for each in configured]
+
+    monkeypatch.setattr(plugins, "add", add)
+    monkeypatch.setattr(files, "missing", lambda network, dirs: "")
+    monkeypatch.setattr(hostports, "first_taken", lambda ports: None)
+    monkeypatch.setattr(namespace, "make", lambda path: None)
+    desk = NetworkDesk(cast(Node, SimpleNamespace(containers=KnownHere())), Config, str(directory), str(directory))
+    monkeypatch.setattr(desk.choice, "found", found)
+    return desk
+
+
+def _publishing(id: str) -> Container:
+    spec = Spec(id, network="plain", more_networks=("open",), ports=(PublishedPort(80, 8080),))
+    return Container(id, spec, Phase.CREATING, 1, 0)
+
+
+def test_a_port_of_a_later_network_is_not_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither has a record of the port while their first networks are put up."""
+    desk = _desk(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=True))
+
+    async def both() -> list[Container | BaseException]:
+        return await asyncio.gather(*(desk.attach(_publishing(id)) for id in "ab"), return_exceptions=True)
+
+    refused = [str(each) for each in asyncio.run(both()) if isinstance(each, WrongState)]
+    assert len(refused) == 1 and "8080/tcp" in refused[0]
+
+
+def test_what_no_network_takes_any_more_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their files have changed since the container was made."""
+    desk = _desk(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=False))
+    with pytest.raises(BadRequest, match=r"ports: network plain or open .*portMappings"):
+        asyncio.run(desk.attach(_publishing("a")))
+    spec = Spec("a", network="plain", wishes=(AddressWish("plain", ("10.88.0.9",)),))
+    with pytest.raises(BadRequest, match=r"addresses: network plain .*ips"):
+        asyncio.run(desk.attach(Container("a", spec, Phase.CREATING, 1, 0)))
+    assert not list(tmp_path.iterdir())

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -71,4 +71,37 @@ def test_a_directory_that_another_has_put_there_keeps_its_mode(
 
     monkeypatch.setattr(os, "mkdir", swapped)
     assert where(volume, "new") == "/new"
-    assert stat.S_IMODE((volume / "new").stat().st_mode) == 0o700
+    assert stat.S_IMODE((volume / "new").stat().st_mode) == subpaths.UNFINISHED
+
+
+def test_what_another_makes_at_the_same_moment_is_found(volume: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = os.mkdir
+
+    def later(name: str, mode: int, *, dir_fd: int) -> None:
+        make(name, mode, dir_fd=dir_fd)
+        make(name, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", later)
+    assert where(volume, "new/inner") == "/new/inner"
+
+
+def test_a_directory_gets_its_mode_also_when_exitd_was_killed_before(
+    volume: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("new", "new/inner"):
+        with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+            killed.setattr(os, "open", _refusing(os.open))
+            where(volume, path)
+        assert where(volume, path) == f"/{path}"
+        assert stat.S_IMODE((volume / path).stat().st_mode) == 0o775
+
+
+def _refusing(opened: Callable[..., int]) -> Callable[..., int]:
+    """Return what ends with the first opening of what was made."""
+
+    def refusing(path: str, flags: int, *rest: int, **where: int) -> int:
+        if flags == subpaths.OPEN_NEW:
+            raise KeyboardInterrupt
+        return opened(path, flags, *rest, **where)
+
+    return refusing
