@@ -4,6 +4,8 @@ Imported when ttrpc serves: the import takes longer than all that a call over tt
 """
 
 import asyncio
+import os
+from contextlib import suppress
 from urllib.parse import quote
 
 import grpc.aio
@@ -37,12 +39,13 @@ log = structlog.get_logger(__name__)
 
 
 class GrpcServer:
-    """Serves the service table, health and reflection on `path`."""
+    """Serves the service table, health and reflection on `path`, whose socket it replaces."""
 
     def __init__(
         self, path: str, methods: Methods, calls: Calls, callers: Callers | None, state: health.HealthService
     ) -> None:
         self._path = path
+        self._bound = sockets.name_before(path)
         self._methods = methods
         self._calls = calls
         self._callers = callers
@@ -51,14 +54,17 @@ class GrpcServer:
         self._serving: asyncio.Task[object] | None = None  # gRPC's own; None where its version has no such task
         self._unfinished = Unfinished()
         self._keeping: asyncio.Task[None] | None = None
+        self._is_last = False  # what serves now is not begun anew
 
     async def start(self) -> None:
-        """Raises CannotStart for a path that cannot be bound. gRPC takes a live socket from its owner, silently."""
+        """Raises CannotStart for a path that cannot be bound. A live socket is taken from its owner, silently."""
         self._server = await self._serve()
         self._keeping = asyncio.create_task(self._keep(self._server))
 
     async def begin_no_more(self) -> None:
-        """A server that ends from now on is not begun anew."""
+        """A server that ends from now on is not begun anew. A cancellation alone may be lost: asyncio.wait_for, which
+        grpc.aio waits by, forgets one that comes together with what it waits for (Python 3.11)."""
+        self._is_last = True
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait((self._keeping,))
@@ -66,7 +72,7 @@ class GrpcServer:
     async def stop(self) -> None:
         """End what is left of it, after `begin_no_more`."""
         if self._server is not None:
-            await _end(self._server, self._path, LAST_WORDS_SECONDS)
+            await _end(self._server, self._bound, LAST_WORDS_SECONDS)
 
     async def _keep(self, server: grpc.aio.Server) -> None:
         """Start another server whenever grpc.aio's has stopped serving: it does at a method whose name is no UTF-8.
@@ -81,8 +87,10 @@ class GrpcServer:
                         log.error("gRPC begins anew: a client does not read the refusals of its unfinished requests")
                         break
             except Exception as error:  # anything that its loop has not caught
+                if self._is_last:
+                    return
                 log.error("gRPC has ended and begins anew; clients have to call again", why=repr(error))
-            await asyncio.shield(_end(server, self._path, 0))  # a stop that is cancelled cannot be repeated
+            await asyncio.shield(_end(server, self._bound, 0))  # a stop that is cancelled cannot be repeated
             self._server = server = await self._again()
 
     async def _stands(self) -> None:
@@ -111,7 +119,9 @@ class GrpcServer:
             pause = min(2 * pause, _AGAIN_MOST_SECONDS)
 
     async def _serve(self) -> grpc.aio.Server:
-        """Return a server that serves on the path. Raises CannotStart; without descriptors gRPC would crash."""
+        """Return a server that serves on the path. Raises CannotStart; without descriptors gRPC would crash.
+
+        It binds another name first and is renamed: so the path always has a socket, with its owner and mode."""
         try:
             await room.wait_for(_FOR_GRPC, "gRPC's server")
         except Busy as error:
@@ -126,15 +136,16 @@ class GrpcServer:
         starting, before = None, asyncio.all_tasks()
         try:
             with sockets.nobody_else():
-                server.add_insecure_port(f"unix:{quote(self._path)}")
+                server.add_insecure_port(f"unix:{quote(self._bound)}")
             starting = asyncio.create_task(server.start())
             await asyncio.shield(starting)  # a start that is cancelled fails in grpc.aio
             self._serving = next(filter(_is_serving, asyncio.all_tasks() - before), None)
-            sockets.admit_group(self._path)
+            sockets.admit_group(self._bound)
+            os.rename(self._bound, self._path)
         except (RuntimeError, OSError, asyncio.CancelledError) as error:
             if starting is not None:
                 await asyncio.wait((starting,))
-            await _discard(server, self._path)
+            await _discard(server, self._bound)
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise CannotStart(f"cannot listen on {self._path}: {error}") from error
@@ -149,6 +160,8 @@ async def _discard(server: grpc.aio.Server, path: str) -> None:
     """Stop a server, started or not: one that never was started would keep its threads and memory."""
     await server.start()
     await _end(server, path, 0)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 async def _end(server: grpc.aio.Server, path: str, grace_seconds: float) -> None:

@@ -10,8 +10,9 @@ import structlog
 from supervisor.api import health, sockets, ttrpcdoor
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls, Methods
+from supervisor.api.firstclient import LateGrpc
 from supervisor.model.errors import Busy, CannotStart
-from supervisor.system import room
+from supervisor.system import room, threads
 from supervisor.ttrpc.server import Server
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 SOCKET_PATH_LIMIT = 107  # sun_path, unix(7)
 
 _FOR_GRPC = 24  # descriptors that its import and its server are to find
+_THREADS_FOR_GRPC = 12  # that it is to find room for: it ends a process that cannot begin them
 _LAST_WORDS_SECONDS = 0.5  # for answers on their way out
 
 log = structlog.get_logger(__name__)
@@ -43,26 +45,28 @@ class ApiServer:
         self._methods = methods
         self._callers = callers
         self._calls = Calls()
-        self._grpc: GrpcServer | None = None
+        self._grpc: LateGrpc | None = None
         self._where = ttrpc
         self._ttrpc = Server(ttrpcdoor.table(methods, self._calls, self.health), failure_of=ttrpcdoor.failure_of)
 
     async def start(self) -> None:
-        """Bind and serve what does not serve yet. gRPC takes a live socket from its owner without a word: hold the
-        daemon's lock first.
+        """Bind and serve what does not serve yet; gRPC begins with its first client. A live socket is taken from its
+        owner without a word: hold the daemon's lock first.
 
         Raises CannotStart for a path that cannot be bound.
         """
         await self.start_ttrpc()
+        late = LateGrpc(self.path, self._serving_grpc)
         try:
-            self._grpc = await self._serving_grpc()
+            late.start()
         except CannotStart:
             await self._ttrpc.stop(0)
             raise
+        self._grpc = late
 
     async def start_ttrpc(self) -> None:
         """Bind the ttrpc socket and serve it, without waiting for gRPC. Raises CannotStart."""
-        _check(self.path)
+        _check(sockets.name_before(self.path))
         where, self._where = self._where, None
         if where is not None:
             await self._listen(where)
@@ -83,6 +87,7 @@ class ApiServer:
         """Raises CannotStart."""
         try:
             await room.wait_for(_FOR_GRPC, "gRPC's server")
+            await asyncio.to_thread(threads.check_room, _THREADS_FOR_GRPC, "gRPC's server")
             kind = await asyncio.to_thread(_grpc_server)  # in a thread: calls over ttrpc are answered meanwhile
         except (Busy, OSError) as error:
             raise CannotStart(f"cannot listen on {self.path}: {error}") from error

@@ -34,6 +34,12 @@ def admit_group(path: str, group: str = GROUP) -> bool:
     return True
 
 
+def name_before(path: str) -> str:
+    """Return the name that gRPC's socket is bound to, before it is renamed to `path`. For getsockname(2) it keeps that
+    name."""
+    return f"{path}~"
+
+
 def is_listened_at(path: str) -> bool:
     """Return whether a connection can be made there. Does not wait, and leaves one that has ended in the queue."""
     with socket.socket(socket.AF_UNIX) as line:

@@ -35,6 +35,11 @@ def pool(threads: int, name: str) -> ThreadPoolExecutor:
     return executor
 
 
+def check_room(threads: int, what: str) -> None:
+    """Raises CannotStart when so many threads cannot begin now. Returns after they have ended."""
+    pool(threads, what).shutdown()
+
+
 def start(thread: threading.Thread) -> None:
     """Start a thread. Raises CannotStart when there is no room for one more."""
     try:

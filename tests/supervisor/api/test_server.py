@@ -233,6 +233,13 @@ class Counted(dict[str, Method]):
         return super().__getitem__(name)
 
 
+async def served(server: ApiServer) -> None:
+    """Return once gRPC has begun."""
+    async with grpc.aio.insecure_channel(f"unix:{server.path}") as channel:
+        stub: Any = rpc.Stub(channel)
+        await stub.Version(pb.VersionRequest(), wait_for_ready=True)
+
+
 def test_grpc_that_cannot_begin_anew_rests_between_tries_says_so_once_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,15 +251,13 @@ def test_grpc_that_cannot_begin_anew_rests_between_tries_says_so_once_and_comes_
         changes, node = Inotify(), FakeNode()
         server = ApiServer(str(folder / "exitd.sock"), Counted(doors_of(node, changes)))
         await server.start()
+        await served(server)
         with crowd(server.path, 1, 1, b"/\xff\xfe") as clients:
             folder.rename(aside)
             before = Counted.made
             await until(lambda: clients.turn() == 0 and Counted.made >= before + 4)
         aside.rename(folder)
-        await until((folder / "exitd.sock").exists)
-        async with grpc.aio.insecure_channel(f"unix:{server.path}") as channel:
-            stub: Any = rpc.Stub(channel)
-            await stub.Version(pb.VersionRequest(), wait_for_ready=True)
+        await served(server)
         await server.stop(0)
         changes.close()
 
@@ -293,6 +298,7 @@ def test_a_stop_while_grpc_begins_anew_leaves_no_server(
         changes, node = Inotify(), FakeNode()
         server = ApiServer(str(tmp_path / "exitd.sock"), Counted(doors_of(node, changes)))
         await server.start()
+        await served(server)
         with crowd(server.path, 1, 1, b"/\xff\xfe") as clients:
             before = Counted.made
             await until(lambda: bool(clients.turn() == 0 and Counted.made > before))
@@ -360,24 +366,28 @@ def test_ttrpc_answers_before_grpc_is_begun(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-START_WITH_FEW = """
-import asyncio, sys
-from supervisor.model import errors; from supervisor.system import room
+BEGIN_WITH_FEW = """
+import asyncio, os, socket, sys
+from supervisor.system import room
 from supervisor.api.server import ApiServer
 from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_node import FakeNode
 from tests.supervisor.api.rig import doors_of
 from tests.supervisor.descriptors import only
+from structlog.testing import capture_logs
 
 async def main():
     changes = Inotify()
     server = ApiServer(sys.argv[1], doors_of(FakeNode(), changes))
-    with only(int(sys.argv[2])):
-        try:
-            await server.start()
-            print("serves")
-        except errors.CannotStart as error:
-            print(error)
+    await server.start()
+    client, first = socket.socket(socket.AF_UNIX), os.stat(server.path).st_ino
+    with only(int(sys.argv[2])), capture_logs() as logs:
+        client.connect(server.path)
+        while not logs and os.stat(server.path).st_ino == first:
+            await asyncio.sleep(0.01)
+    print("begins" if not logs else logs[0]["why"])
+    client.send(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+    print("serves" if await asyncio.to_thread(client.recv, 9) else "hung up")
     await server.stop(0)
     changes.close()
 
@@ -386,16 +396,17 @@ asyncio.run(main())
 """
 
 
-def test_without_descriptors_for_grpc_it_is_not_begun_and_crashes_nobody(tmp_path: Path) -> None:
-    path = str(tmp_path / "exitd.sock")
-    counts = (0, 2, 4, 6, 24)
-    words = [[sys.executable, "-c", START_WITH_FEW, path, str(count)] for count in counts]
+def test_without_descriptors_for_grpc_it_is_not_begun_and_serves_its_first_client_once_there_are_some(
+    tmp_path: Path,
+) -> None:
+    counts = (0, 2, 4, 6, 64)
+    words = [[sys.executable, "-c", BEGIN_WITH_FEW, str(tmp_path / f"{count}.sock"), str(count)] for count in counts]
     children = [subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for each in words]
     for count, each in zip(counts, children, strict=True):
         said, _ = each.communicate(timeout=60)
-        refusal = f"cannot listen on {path}: out of descriptors, no room for gRPC's server"
-        expected = "serves" if count == max(counts) else refusal
-        assert (each.returncode, said.startswith(expected)) == (0, True), said
+        refusal = f"cannot listen on {tmp_path}/{count}.sock: out of descriptors, no room for gRPC's server"
+        expected = "begins" if count == max(counts) else refusal
+        assert (each.returncode, said.startswith(expected), "\nserves\n" in said) == (0, True, True), said
 
 
 def test_every_call_is_either_known_to_change_something_or_to_only_look() -> None:
