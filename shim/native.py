@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from shim._native import ffi, lib
 
@@ -78,12 +79,24 @@ def has_executed(pid: int, started: int) -> bool | None:
     return bool(stat.began)
 
 
+def process_origin(pid: int) -> tuple[int, int, bool]:
+    """Parent's pid, start time in clock ticks since boot, and whether it has executed a program since it was forked
+    (proc(5) stat fields 4, 22 and 9). ProcessLookupError when there is no such process."""
+    stat = _stat(pid)
+    return stat.ppid, stat.started, bool(stat.began)
+
+
 def process_stat(pid: int) -> tuple[str, int, int, int]:
     """State letter, parent's pid, start time in clock ticks since boot, and wait status (proc(5) stat fields 3, 4, 22
     and 52; the last one is 0 for a reader without CAP_SYS_PTRACE). ProcessLookupError when there is no such process."""
+    stat = _stat(pid)
+    return stat.state.decode("ascii", "replace"), stat.ppid, stat.started, stat.exit_status
+
+
+def _stat(pid: int) -> Any:
     stat = ffi.new("struct proc_stat *")
     result = lib.proc_stat_read(stat, pid)
     if result in (-errno.ENOENT, -errno.ESRCH):
         raise ProcessLookupError(errno.ESRCH, f"no process {pid}")
     _check(result, f"/proc/{pid}/stat")
-    return stat.state.decode("ascii", "replace"), stat.ppid, stat.started, stat.exit_status
+    return stat

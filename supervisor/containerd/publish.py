@@ -375,6 +375,9 @@ class Publisher:
         return self.lanes[address]
 
     async def _look_for_addresses(self) -> None:
+        with contextlib.suppress(StoreFailed):  # it is read event by event then, which says so
+            self._looked = await self.events.before_tasks(self._looked)
+            self.moved.set()
         async with contextlib.aclosing(reading(self.events, self._looked)) as items:
             async for item in items:
                 if isinstance(item, Event) and item.task is not None and item.task.address:

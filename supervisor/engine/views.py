@@ -4,7 +4,7 @@ from shim.frozen import replace
 from supervisor.engine.execlife import Execs
 from supervisor.engine.node import Node
 from supervisor.model import pods
-from supervisor.model.values import LIVE, Container, RunKey
+from supervisor.model.values import LIVE, BootTime, Container, RunKey
 from supervisor.model.views import PodView, View
 from supervisor.monitor.rundir import path_of
 from supervisor.runtime.managers import ContainerRuntimes
@@ -23,9 +23,10 @@ class Views:
         self._state = state
 
     def of(self, c: Container) -> View:
-        now, key = self._node.moment(), RunKey(c.id, c.run)
+        key = RunKey(c.id, c.run)
+        shim = self._manager.shim_of(key) if c.phase in LIVE else c.shim
         return View(
-            replace(c, shim=self._manager.shim_of(key)) if c.phase in LIVE else c,
+            c if shim == c.shim else replace(c, shim=shim),
             recovering=c.id in self._node.containers.recovering,
             monitored_by=self._manager.monitored_by(key) if c.phase in LIVE else "",
             log_path=self.log_path(c),
@@ -33,12 +34,16 @@ class Views:
             run_directory=path_of(self._state, c.id, c.run),
             execs=self._execs.of(c.id),
             evicted=self._evicted(c),
-            restart_at_ns=None if c.restart_at is None else now.now_ns + c.restart_at.ns - now.boot.ns,
+            restart_at_ns=None if c.restart_at is None else self._wall_ns(c.restart_at),
         )
 
     def _evicted(self, c: Container) -> str:
         pause = self._node.containers.get(c.spec.sandbox) if c.spec.sandbox else c
         return pause.evicted if pause is not None else ""
+
+    def _wall_ns(self, at: BootTime) -> int:
+        now = self._node.moment()
+        return now.now_ns + at.ns - now.boot.ns
 
     def log_path(self, c: Container) -> str:
         return bundle.log_path(self._root, c)

@@ -129,7 +129,6 @@ class Observer:
         for one in stored:
             if one.target in targets:
                 self._look_up(one)
-        self._polling = asyncio.create_task(self._poll())
 
     def _look_up(self, one: Observed) -> None:
         """Watch it again. Where there is no room to see whether it is there, it counts as watched, and is looked at
@@ -288,9 +287,9 @@ class Observer:
 
     async def close(self) -> None:
         """Close. The next exitd goes on watching the processes."""
+        await self._background.close()
         if self._polling is not None:
             self._polling.cancel()
-        await self._background.close()
         self._oom.close()
         for eye in list(self._eyes.values()):
             self._let_go(eye)
@@ -339,6 +338,8 @@ class Observer:
 
     def _opened(self, eye: Eye) -> Eye:
         self._eyes[eye.process] = eye
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll())
         return eye
 
     def _watch(self, eye: Eye) -> None:
@@ -455,7 +456,8 @@ class Observer:
     # -- memory
 
     async def _poll(self) -> None:
-        while True:
+        """Ends when nothing is watched: an exitd that watches nothing does not wake up for it."""
+        while self._eyes:
             await asyncio.sleep(POLL_SECONDS)
             try:
                 for eye in [eye for eye in self._eyes.values() if eye.unwatched]:

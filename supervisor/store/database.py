@@ -407,6 +407,18 @@ class Store:
         found = await self._rows("SELECT seq, time_ns, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?", seq, limit)
         return ringends.events_page(map(_event, found), only_in_ring, limit)
 
+    async def first_seq_with_task(self, seq: int, last: int) -> int | None:
+        """Return the number of the first stored event about a task of containerd's, or of one that cannot be read,
+        above `seq` and up to `last`; None if there is none."""
+        only_in_ring = [each.seq for each in self._events_only_in_ring() if each.task is not None]
+        query = (
+            "SELECT seq FROM events WHERE seq > ? AND seq <= ?"
+            " AND CASE WHEN json_valid(body) THEN json_type(body, '$.task') <> 'null' ELSE 1 END"
+            " ORDER BY seq LIMIT 1"
+        )
+        found = [int(number) for (number,) in await self._rows(query, seq, last)]
+        return min((*found, *(number for number in only_in_ring if seq < number <= last)), default=None)
+
     async def first_seq_since(self, time_ns: int) -> int | None:
         """Return the number of the first stored event that is not older than this wall time in ns; None if there is
         none."""

@@ -39,6 +39,8 @@ def test_a_zombie_still_knows_whether_it_has_executed_a_program() -> None:
     assert native.has_executed(executed, native.process_stat(executed)[2]) is True
     assert native.has_executed(forked, started) is False
     assert native.has_executed(forked, started + 1) is None
+    assert native.process_origin(executed) == (os.getpid(), native.process_stat(executed)[2], True)
+    assert native.process_origin(forked) == (os.getpid(), started, False)
     for pid in (executed, forked):
         os.waitpid(pid, 0)
     os.close(pidfd)

@@ -3,13 +3,15 @@ replaced."""
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
-from shim import fields, launch
+from shim import fields, launch, native
 from shim.record import Record
+from shim.undo import undone_on_failure
 from supervisor.model import evidence
 from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.model.values import Container, Process, Report, RunKey
@@ -155,9 +157,12 @@ class Watching:
         """Watch what an earlier daemon has begun. Its end may be reported before this returns."""
         watch = self.add(key, directory, init, executes=executes)
         watch.has_one_output = tty
-        watch.init_fd = pidfd_of(init)
+        watch.init_fd, parent, watch.executed = _held(init)
         self.shims.find(watch)
-        self.spawn(self._move_shim(watch))  # an earlier daemon may have ended before it did
+        if watch.shim is not None and watch.shim_fd >= 0 and watch.shim.pid == parent:
+            watch.init_parent = watch.shim  # it lives now, so it has been the process of that pid all the time
+        if key.container in self.shim_cgroups:
+            self.spawn(self._move_shim(watch))  # an earlier daemon may have ended before it did
         watch.begin()
         watch.look()
         self._look_for_shim(watch)
@@ -507,6 +512,23 @@ class Watching:
 def _key_of(message: fields.Message) -> RunKey:
     """Return the key of a run in the keeper's list."""
     return RunKey(message.get("id"), message.number("run"), message.get("exec"))
+
+
+def _held(init: Process) -> tuple[int, int, bool]:
+    """Return a pidfd, its parent's pid, and whether it has executed a program, all of one look; -1, 0 and False if it
+    has ended. Raises OSError."""
+    fd = epoll.open_pid(init.pid)
+    if fd is None:
+        return -1, 0, False
+    with undone_on_failure(lambda: os.close(fd)):
+        try:
+            parent, started, executed = native.process_origin(init.pid)
+            if started == init.started_ticks:  # compared after the opening, as in epoll.open_process
+                return fd, parent, executed
+        except ProcessLookupError:
+            pass
+    os.close(fd)
+    return -1, 0, False
 
 
 def pidfd_of(process: Process) -> int:

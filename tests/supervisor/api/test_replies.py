@@ -1,5 +1,6 @@
 """Facts on the wire: what is not known stays absent."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -204,6 +205,17 @@ def test_a_stored_container_that_no_message_can_hold_is_listed_without_its_detai
     message = replies.container_message(View(stored))
     assert (message.id, message.spec.name, message.phase) == ("c1", "web", pb.PHASE_RUNNING)
     assert "cannot be shown" in message.error and message.SerializeToString()
+
+
+def test_a_list_shows_what_its_containers_are_now_whatever_the_list_before_has_shown() -> None:
+    listed = replies.ListedContainers()
+    first = Container("c1", Spec(name="web", args=("a",), labels=(("k", "v"),)), Phase.RUNNING, 1, 0)
+    large = Container("c2", Spec(name="x" * 2 * replies.MOST_KEPT_BYTES), Phase.RUNNING, 1, 0)
+    bad = Container("c3", Spec(name="bad", stop_timeout_seconds=2**40), Phase.RUNNING, 1, 0)
+    renamed = replace(first, phase=Phase.EXITED, spec=replace(first.spec, name="other"))
+    for containers in ([first, large, bad], [first, large, bad], [bad, renamed], [], [first]):
+        views = [View(each) for each in containers]
+        assert listed.messages(views) == [replies.container_message(view) for view in views]
 
 
 def test_an_exit_or_event_that_no_message_can_hold_is_logged_with_its_row() -> None:

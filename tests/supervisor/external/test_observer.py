@@ -117,6 +117,25 @@ def test_a_process_counts_as_watched_once_the_next_exitd_would_know_of_it(
     asyncio.run(main())
 
 
+def test_an_exitd_that_watches_nothing_does_not_wake_up_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "POLL_SECONDS", 0.001)
+
+    def pollers() -> int:
+        return sum("Observer._poll" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+    async def main() -> None:
+        async with opened(tmp_path / "db") as store, watching(store) as watched:
+            assert pollers() == 0
+            for _ in range(2):
+                with child() as process:
+                    await watched.observe(found(process))
+                    assert pollers() == 1
+                    kill_and_reap(process)
+                    await until(lambda: not len(watched) and not pollers())
+
+    asyncio.run(main())
+
+
 def test_a_zombie_that_was_told_is_not_watched_again_by_the_next_exitd(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "db") as store:

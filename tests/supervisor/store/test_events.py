@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from supervisor.model import filters
 from supervisor.model.errors import BadRequest, Compacted
+from supervisor.model.taskfacts import Notice
 from supervisor.model.values import Event
 from supervisor.store.database import AlreadyStored, Keep, Store, Transaction
 from supervisor.store.events import Bookmark, EventLog, Item, Lost
@@ -194,6 +196,26 @@ def test_a_beginning_that_is_no_longer_kept_is_refused_with_the_oldest_that_is(p
             assert caught.value.metadata == {"oldest": "61", "newest": "100"}
             assert seqs(await rest(await world.log.subscribe(61, follow=False))) == list(range(61, 101))
             assert seqs(await rest(await world.log.subscribe(0, follow=False))) == list(range(61, 101))
+
+    asyncio.run(main())
+
+
+def test_what_is_about_no_task_is_passed_by_unread_and_what_cannot_be_read_is_not(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as world:
+            await world.happens("abcde")
+            assert [await world.log.before_tasks(seq) for seq in (0, 3, 5, 9)] == [5, 5, 5, 9]
+            about = Event("exit", "t", "t", "default", 6, task=Notice("/run/containerd.ttrpc"))
+            world.log.publish(await world.store.commit(Transaction(events=(about,))))
+            await world.happens("fg")
+            assert [await world.log.before_tasks(seq) for seq in (0, 5, 6)] == [5, 5, 8]
+            await world.stored("h")  # and not published yet
+            assert await world.log.before_tasks(6) == 8
+            with sqlite3.connect(path) as other:
+                other.execute("UPDATE events SET body = '{' WHERE seq = 3")
+            assert await world.log.before_tasks(0) == 2
+            await world.store.compact(Keep(events=4), now_ns=0)
+            assert await world.log.before_tasks(0) == 0  # a reader says what is lost
 
     asyncio.run(main())
 

@@ -72,6 +72,8 @@ def test_before_the_database_has_an_end_it_is_read_as_after(path: Path) -> None:
             await store.first_seq_since(4),
             await store.first_seq_since(7),
             await store.first_seq_since(70),
+            await store.first_seq_with_task(0, 100),
+            await store.first_seq_with_task(2, 3),
         ]
 
     async def main() -> None:
