@@ -107,14 +107,15 @@ def test_evidence_that_the_next_exitd_cannot_read_at_first_is_waited_for(
 
 
 @pytest.mark.parametrize("rule", ["write *.db-wal ENOSPC", "fsync *.db-wal stall"])
-def test_an_end_is_not_reported_before_the_disk_has_it(disk: Faulty, client: Client, rule: str) -> None:
-    """Neither the ring, which exitd gives up then, nor the database."""
-    container = lives.up(client, "sh", "-c", GATE)
-    with disk.failing("write *.ring EIO", rule):
-        end(container)
-        until(lambda: client.inspect(container.id).phase == pb.PHASE_RUNNING, "exitd answers")
-        assert ledger(client, container.id) == [] and types(client, container.id) == ["create", "start"]
-    assert told(client, container.id) == "exited 43 by record"
+def test_an_end_is_not_reported_before_the_disk_has_it(disk: Faulty, killable: Daemon, rule: str) -> None:
+    """Neither the ring, which exitd gives up until its next start, nor the database."""
+    with killable.restart().client() as client:
+        container = lives.up(client, "sh", "-c", GATE)
+        with disk.failing("write *.ring EIO", rule):
+            end(container)
+            until(lambda: client.inspect(container.id).phase == pb.PHASE_RUNNING, "exitd answers")
+            assert ledger(client, container.id) == [] and types(client, container.id) == ["create", "start"]
+        assert told(client, container.id) == "exited 43 by record"
 
 
 @pytest.mark.parametrize("rule", ["fallocate exit.json ENOSPC", "write plan ENOSPC"])
