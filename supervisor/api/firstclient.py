@@ -125,7 +125,7 @@ class _Line:
     """A client's connection and the one onwards: what comes in at one goes out at the other, and both end together."""
 
     def __init__(self, path: str, lines: "set[_Line]") -> None:
-        self.client, self.server = _End(self._connected), _End(lambda: None)
+        self.client, self.server = _End(self._connected, self._lost), _End()
         self.client.other, self.server.other = self.server, self.client
         self._path = path
         self._lines = lines
@@ -143,9 +143,11 @@ class _Line:
             self.client.abort()
             return
         self._lines.add(self)
-        self.client.on_lost = lambda: self._lines.discard(self)
         self.client.pause(True)
         self._connecting = asyncio.create_task(self._onwards())
+
+    def _lost(self) -> None:
+        self._lines.discard(self)
 
     async def _onwards(self) -> None:
         try:
@@ -160,20 +162,24 @@ class _Line:
         self.client.pause(False)
 
 
+def _nothing() -> None:
+    pass
+
+
 class _End(asyncio.Protocol):
     """One of the two connections. Reads no more while the other one has much to write."""
 
     other: "_End"
 
-    def __init__(self, on_made: Callable[[], None]) -> None:
-        self._on_made = on_made
+    def __init__(self, made: Callable[[], None] = _nothing, lost: Callable[[], None] = _nothing) -> None:
+        self._made = made
+        self._lost = lost
         self._transport: asyncio.Transport | None = None
-        self.on_lost: Callable[[], None] = lambda: None
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._on_made()
+        self._made()
 
     def data_received(self, data: bytes) -> None:
         self.other.write(data)
@@ -190,7 +196,7 @@ class _End(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
-        self.on_lost()
+        self._lost()
         self.other.close()
 
     def write(self, data: bytes) -> None:
