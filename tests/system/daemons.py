@@ -22,6 +22,7 @@ import grpc
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, Unreachable
 from supervisor.api.rpc import Stub
+from supervisor.api.sockets import name_before
 from supervisor.model.errors import NoSuchContainer
 from tests.system.processes import commands, cwd_of, descriptors_of, links_of, processes_of, zombies_of
 from tests.system.waits import LIMIT_SECONDS, until
@@ -93,9 +94,15 @@ class Daemon:
         return True
 
     def _listens(self) -> bool:
-        """Next to nothing to ask, and a start is asked for dozens of times; a client is thousands of objects."""
+        """Next to nothing to ask, and a start is asked for dozens of times; a client is thousands of objects.
+
+        And gRPC itself listens: the line of a client that came before is handed over, by two more descriptors, which
+        its process uses again for the next client.
+        """
         with socket.socket(socket.AF_UNIX) as line:
-            return line.connect_ex(f"{self.state}/exitd.sock") == 0
+            if line.connect_ex(f"{self.state}/exitd.sock") != 0:
+                return False
+            return self.program != OURS or line.getpeername() == name_before(f"{self.state}/exitd.sock")
 
     def client(self) -> Client:
         return Client(f"{self.state}/exitd.sock")
