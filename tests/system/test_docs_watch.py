@@ -13,6 +13,7 @@ from tests.system.containerd.server import RUNC, Containerd, running
 from tests.system.daemons import Daemon, daemon
 from tests.system.exitctl import Cli
 from tests.system.pages import Session
+from tests.system.processes import commands
 from tests.system.waits import LIMIT_SECONDS, until
 from tests.system.watched import Engine, Stranger, alone_with, engine, stranger
 
@@ -52,6 +53,8 @@ def test_the_commands_of_the_page_print_what_it_says(tmp_path: pathlib.Path) -> 
 def end_once_shown(up: Daemon, runc: Engine) -> None:
     """Once `live` has begun: it has exitd watch the machine, which is watched already."""
     with up.client() as client:
+        # A start reads events, too, for a moment: it is over when the page's second command runs.
+        until(lambda: any(b"\0live\0" in command for _, command in commands()), "live is not started")
         until(lambda: int(client.info().settings["subscribers"]) == 1, "live has not begun")
     runc.go("shop")
 
