@@ -129,6 +129,9 @@ def test_a_port_that_another_has_is_refused_and_one_that_is_left_open_is_chosen(
     ):
         refused = cli("run", *words, "--rootfs", "/", "true")
         assert (refused.code, said in refused.err) == (125, True), refused
+    addresses = ("--ip", "10.99.0.9", "--ip6", "fd00::2", "--mac-address", "02:00:00:00:00:01")
+    refused = cli("create", "--network", "host", *addresses, "--rootfs", "/", "true")
+    assert (refused.code, "with network host there is none to choose" in refused.err) == (125, True), refused
 
 
 def test_a_container_of_several_networks_has_an_interface_in_each(cli: Cli, net: Net) -> None:
