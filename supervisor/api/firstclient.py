@@ -109,7 +109,7 @@ class LateGrpc:
         while True:
             try:
                 return await self._begin()
-            except Exception as error:  # whatever it is, calls over ttrpc go on
+            except Exception as error:  # calls over ttrpc go on
                 known = isinstance(error, CannotStart)
                 if str(error) not in said:
                     said.add(str(error))

@@ -550,8 +550,8 @@ def _deadline(c: Container, moment: Moment) -> TimeLimit | None:
 
 def _overgrown(c: Container, found: Overgrown, moment: Moment) -> Step:
     why = f"volume {found.volume} took {found.size_bytes} bytes, {found.limit_bytes} is its limit"
-    told = {"volume": found.volume, "size_bytes": str(found.size_bytes), "limit_bytes": str(found.limit_bytes)}
-    return Step(replace(c, evicted=why), events=events(c, moment, "evict", **told))
+    sizes = {"volume": found.volume, "size_bytes": str(found.size_bytes), "limit_bytes": str(found.limit_bytes)}
+    return Step(replace(c, evicted=why), events=events(c, moment, "evict", **sizes))
 
 
 def _end_asked(c: Container, happening: EndAsked, moment: Moment) -> Step:
