@@ -294,7 +294,8 @@ def node() -> Iterator[Node]:
         assert left_of(made.state) == []
         assert cgroup_directories(made.cgroup) == []
         # Fewer is no harm: what another test's gRPC closes, it closes later, in a thread of its own.
-        assert {fd: link for fd, link in open_files().items() if before.get(fd) != link} == {}
+        opened = {fd: link for fd, link in open_files().items() if before.get(fd) != link}
+        assert opened == {}, opened  # said, since pytest explains the assertions of test files only
     finally:
         for line in processes_of(made.state):
             end_process(int(line.partition(":")[0]))
