@@ -275,6 +275,8 @@ def daemon(**how: Any) -> Iterator[Daemon]:
         until(lambda: not processes_of(base), f"still there: {processes_of(base)}")
 
 
-def stub(daemon: Daemon) -> Stub:
-    """The whole API, also what exitctl has no use for."""
-    return Stub(grpc.insecure_channel(f"unix:{daemon.state}/exitd.sock"))
+@contextlib.contextmanager
+def stub(daemon: Daemon) -> Iterator[Stub]:
+    """The whole API, also what exitctl has no use for, for the block."""
+    with grpc.insecure_channel(f"unix:{daemon.state}/exitd.sock") as channel:
+        yield Stub(channel)

@@ -272,8 +272,8 @@ def scopes(container: str) -> list[str]:
 def test_a_scope_of_systemd_is_found_counted_and_cleared_away(daemon: Daemon, client: Client, systemd: Wrapper) -> None:
     container = lives.up(client, "sh", "-c", "sleep 1000 & sleep 1000 & wait").id
     assert scopes(container)
-    pids = stub(daemon).Pids
-    until(lambda: len(pids(pb.PidsRequest(id=container)).pids) == 3, "the scope's processes")
+    with stub(daemon) as api:
+        until(lambda: len(api.Pids(pb.PidsRequest(id=container)).pids) == 3, "the scope's processes")
     client.pause(container)
     client.resume(container)
     client.kill(container, "KILL", everyone=True)

@@ -117,8 +117,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (directory / "loop").symlink_to(directory / "loop")
     (directory / "empty").touch()
     (directory / "noise").write_bytes(bytes(range(256)) * 64)
-    with daemons.daemon() as daemon, daemon.client() as client:
-        made = World(daemon, client, daemons.stub(daemon), directory)
+    with daemons.daemon() as daemon, daemon.client() as client, daemons.stub(daemon) as stub:
+        made = World(daemon, client, stub, directory)
         daemon.warm(client)
         made.stub.Version(pb.VersionRequest())  # its connection stays
         before = left(daemon)

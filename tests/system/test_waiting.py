@@ -200,7 +200,6 @@ def test_a_stopped_subscriber_holds_up_nobody_and_misses_nothing(daemon: Daemon,
 
 def test_a_list_says_from_where_to_watch_so_that_nothing_is_missed(daemon: Daemon, client: Client) -> None:
     """Whatever happens between the list and the subscription is in one of the two."""
-    api = stub(daemon)
     stop = threading.Event()
 
     def churn() -> None:
@@ -213,7 +212,8 @@ def test_a_list_says_from_where_to_watch_so_that_nothing_is_missed(daemon: Daemo
     thread.start()
     try:
         for _ in range(5):
-            listing = api.List(pb.ListRequest(all=True))
+            with stub(daemon) as api:
+                listing = api.List(pb.ListRequest(all=True))
             newest = until(lambda: client.info().seq, "events")
             request = pb.EventsRequest(from_seq=listing.seq, no_follow=True)
             seqs = [reply.event.seq for reply in client.events(request) if reply.HasField("event")]
