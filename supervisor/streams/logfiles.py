@@ -64,8 +64,9 @@ class LogFile:
 
 def open_all(path: str) -> list[LogFile]:
     """Open every file of the log, oldest first. They are opened in the opposite order, so that a file renamed meanwhile
-    is found twice rather than missed. Raises OSError when one cannot be read, WrongState when the current file is a
-    link."""
+    is found twice rather than missed; its place is where it was found last, since files made after it may have the
+    names before. One that was deleted meanwhile is left out: where its place was is not known. Raises OSError when one
+    cannot be read, WrongState when the current file is a link."""
     found: dict[tuple[int, int], LogFile] = {}
 
     def close() -> None:
@@ -74,8 +75,11 @@ def open_all(path: str) -> list[LogFile]:
 
     with undone_on_failure(close):
         for file in _opened(path):
-            if found.setdefault(file.inode, file) is not file:
-                file.close()
+            if before := found.pop(file.inode, None):
+                before.close()
+            found[file.inode] = file
+        for file in [file for file in found.values() if not os.fstat(file.fd).st_nlink]:
+            found.pop(file.inode).close()
     oldest_first = [*found.values()][::-1]
     current, numbered, timed = ([file for file in oldest_first if file.named is named] for named in Named)
     return [*heapq.merge(numbered, timed, key=LogFile.last_written_ns), *current]
@@ -87,7 +91,8 @@ def _opened(path: str) -> Iterator[LogFile]:
         yield file
     most, times = _older(path)
     number = misses = 0
-    while number < most or misses < 2:  # in the middle of a rotation one number is missing
+    # In the middle of a rotation one number is missing; and files may have gone up since they were counted.
+    while number < most or misses < 2 or number < (most := _older(path)[0]):
         number += 1
         if file := _open(f"{path}.{number}", Named.BY_NUMBER):
             yield file

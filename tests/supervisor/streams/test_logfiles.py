@@ -290,13 +290,56 @@ def test_a_rotation_while_the_files_are_being_opened_costs_no_line(
     writer.close()
 
 
-def meddle(monkeypatch: pytest.MonkeyPatch, opened: int, act: Callable[[], object]) -> None:
-    """Something happens when so many files have been opened."""
+@settings(deadline=None)
+@given(st.sampled_from([2, 3, 4, 1000]), st.lists(st.integers(0, 9), max_size=40), st.integers(0, 3))
+def test_rotations_with_output_between_any_two_openings_put_no_line_out_of_order(
+    most_files: int, meanwhile: list[int], begun: int
+) -> None:
+    """A writer so fast, or a reader so slow, that the log is rotated several times while its files are opened."""
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as monkeypatch:
+        writer = Writer(Path(directory) / "log", most_files)
+        steps = written_and_rotated(writer)
+        for _ in range(begun):
+            writer.write(3)
+            list(writer.rotation())
+        turns = iter(meanwhile)
+        meddle(monkeypatch, None, lambda: list(itertools.islice(steps, next(turns, 0))))
+        chain = Chain(str(writer.path), logline.cri)
+        seen = b""
+        try:
+            for _ in range(4):
+                seen += drain(chain)
+                list(itertools.islice(steps, next(turns, 0)))
+            monkeypatch.undo()
+            while next(steps) != "over":  # the rotation that was under way
+                pass
+            writer.write(1)
+            numbers = list(map(int, (seen + drain(chain)).split()))
+        finally:
+            chain.close()
+            writer.close()
+        assert numbers == sorted(set(numbers))
+        assert numbers[-1] == writer.written - 1
+        if most_files == 1000:
+            assert len(numbers) == writer.written
+
+
+def written_and_rotated(writer: Writer) -> Iterator[str]:
+    while True:
+        writer.write(2)
+        yield "written"
+        for _ in writer.rotation():
+            yield "step"
+        yield "over"
+
+
+def meddle(monkeypatch: pytest.MonkeyPatch, opened: int | None, act: Callable[[], object]) -> None:
+    """Something happens when so many files have been opened; None: before each."""
     real = logfiles._open
     count = iter(range(1000))
 
     def opening(path: str, named: logfiles.Named) -> logfiles.LogFile | None:
-        if next(count) == opened:
+        if opened in (None, next(count)):
             act()
         return real(path, named)
 
