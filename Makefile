@@ -125,6 +125,7 @@ compare: deps bytecode ## the same pods on every way this machine has, as build/
 compare-check: venv ## look at the comparison's page in headless Chromium; REPORT=FILE names another than `make compare`'s
 	@PYTHON=$(PY) .ci/compare-check $(REPORT)
 
+rig: export EXITD_TEST_TRANSPORT = grpc # `make test` has them over ttrpc
 rig: deps bytecode ## the whole test suite at full size: pairs of kills, thousands of containers; takes long (root)
 	@$(MAKE) --no-print-directory test EXITD_SCALE=1
 

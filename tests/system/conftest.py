@@ -35,9 +35,10 @@ def tmp_path() -> Iterator[pathlib.Path]:
 @pytest.fixture(scope="module")
 def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
     """One for all tests of a file. With the mark `observed` it is the oracle's, with the mark's words besides; with the
-    mark `limits` some limits of the program are others, see `Daemon`."""
-    observed, limits = (request.node.get_closest_marker(name) for name in ("observed", "limits"))
+    mark `limits` some limits of the program are others, with the mark `grpc` its clients speak gRPC, see `Daemon`."""
+    observed, limits, grpc = (request.node.get_closest_marker(name) for name in ("observed", "limits", "grpc"))
     how = {"limits": limits.args[0]} if limits is not None else {}
+    how |= {"grpc": True} if grpc is not None else {}
     with daemons.daemon(**how) if observed is None else oracle.warm_daemon(*observed.args, **how) as made:
         yield made
 
@@ -58,6 +59,8 @@ def client(daemon: Daemon) -> Iterator[Client]:
         before = left(daemon)
         yield made
         remove_all(made)
+    with daemon.client() as made:  # calls at once had lines of their own
+        made.version()
         until(lambda: left(daemon) == before, f"left behind: {left(daemon)}, not {before}")
 
 

@@ -31,6 +31,8 @@ from tests.system.warm import Forked
 START_SECONDS = 120.0  # of a program that loads everything first
 WARM_SECONDS = 3.0
 OURS = (sys.executable, "-m", "supervisor")  # this tree's exitd
+# `make rig` has the tests over gRPC.
+OVER_TTRPC = os.environ.get("EXITD_TEST_TRANSPORT", "ttrpc") != "grpc"
 APART = ("--default-network", "none")  # nothing of this machine's network is touched, even where CNI is configured
 
 
@@ -50,6 +52,7 @@ class Daemon:
     forked: bool = True
     limits: Mapping[str, float] = field(default_factory=dict)  # of the program, by `module.NAME`
     program: tuple[str, ...] = OURS
+    grpc: bool = not OVER_TTRPC  # what its clients speak
     process: subprocess.Popen[bytes] | Forked | None = None
     warmed: tuple[int, float] = (0, 0.0)  # which process, and when
 
@@ -64,6 +67,12 @@ class Daemon:
     @property
     def log(self) -> pathlib.Path:
         return self.base / "exitd.log"
+
+    @property
+    def over_ttrpc(self) -> bool:
+        """Whether `client` is, as exitctl: a daemon whose tests need no gRPC does not begin it, which is an eighth of
+        their processor time."""
+        return not self.grpc and self.program == OURS
 
     def start(self, *, wait: bool = True) -> "Daemon":
         apart = APART if self.program == OURS else ()
@@ -96,16 +105,18 @@ class Daemon:
     def _listens(self) -> bool:
         """Next to nothing to ask, and a start is asked for dozens of times; a client is thousands of objects.
 
-        And gRPC itself listens: the line of a client that came before is handed over, by two more descriptors, which
-        its process uses again for the next client.
+        Over gRPC, that listens itself: the line of a client that came before is handed over, by two more descriptors,
+        which its process uses again for the next client.
         """
         with socket.socket(socket.AF_UNIX) as line:
-            if line.connect_ex(f"{self.state}/exitd.sock") != 0:
+            if line.connect_ex(f"{self.state}/exitd.{'ttrpc' if self.over_ttrpc else 'sock'}") != 0:
                 return False
-            return self.program != OURS or line.getpeername() == name_before(f"{self.state}/exitd.sock")
+            if self.over_ttrpc or self.program != OURS:
+                return True
+            return line.getpeername() == name_before(f"{self.state}/exitd.sock")
 
     def client(self) -> Client:
-        return Client(f"{self.state}/exitd.sock")
+        return Client(f"{self.state}/exitd.sock", f"{self.state}/exitd.ttrpc" if self.over_ttrpc else None)
 
     def warm(self, client: Client) -> None:
         """Connected, and `warm_up` where it was not a moment ago: a keeper with nothing to keep ends after 10 s."""

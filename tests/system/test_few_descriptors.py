@@ -152,7 +152,7 @@ class Box:
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Box]:
-    with daemons.daemon(extra=("--reconcile-seconds", "0.5")) as daemon:
+    with daemons.daemon(extra=("--reconcile-seconds", "0.5"), grpc=True) as daemon:
         (mount := daemon.base / "mnt").mkdir()
         with daemon.client() as client:
             mounts = [pb.Mount(source=str(mount), destination="/mnt")]

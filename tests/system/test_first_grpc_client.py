@@ -26,7 +26,7 @@ def over_ttrpc(daemon: Daemon) -> bool:
 
 
 def test_grpc_is_there_from_its_first_client_on_and_not_before_also_after_a_kill() -> None:
-    with daemons.daemon(forked=False) as daemon:
+    with daemons.daemon(forked=False, grpc=True) as daemon:
         path = f"{daemon.state}/exitd.sock"
         for number in (signal.SIGKILL, signal.SIGTERM):
             daemon.kill(number)

@@ -15,6 +15,8 @@ from tests.system.daemons import Daemon, left, remove_all, spec, warm_up
 from tests.system.lives import ended, events, last_exit, ledger, types, word
 from tests.system.waits import LIMIT_SECONDS, scaled, until
 
+pytestmark = pytest.mark.grpc  # a hundred calls share a connection, and leave none behind
+
 
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[Client]:

@@ -40,7 +40,7 @@ def survivor() -> Iterator[Daemon]:
 @contextlib.contextmanager
 def started() -> Iterator[Daemon]:
     with directory() as base:
-        made = Daemon(base, forked=False)
+        made = Daemon(base, forked=False, grpc=True)
         made.start()
         try:
             yield made

@@ -19,6 +19,7 @@ from tests.system.lives import ended, events, last_exit, types, word
 from tests.system.runtimes import Wrapper
 from tests.system.waits import LIMIT_SECONDS, scaled, until
 
+pytestmark = pytest.mark.grpc  # its clients share a connection
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
