@@ -111,9 +111,8 @@ class Daemon:
         with socket.socket(socket.AF_UNIX) as line:
             if line.connect_ex(f"{self.state}/exitd.{'ttrpc' if self.over_ttrpc else 'sock'}") != 0:
                 return False
-            if self.over_ttrpc or self.program != OURS:
-                return True
-            return line.getpeername() == name_before(f"{self.state}/exitd.sock")
+            grpc_itself = bool(line.getpeername() == name_before(f"{self.state}/exitd.sock"))
+            return grpc_itself or self.over_ttrpc or self.program != OURS
 
     def client(self) -> Client:
         return Client(f"{self.state}/exitd.sock", f"{self.state}/exitd.ttrpc" if self.over_ttrpc else None)
