@@ -217,7 +217,7 @@ def parse(data: bytes, file: str) -> Values:
         document = tomllines.parse(data)
     except tomllines.NotToml as error:
         raise BadConfig(f"{file}:{error.line}: {error}") from error
-    reading = _Reading(document, file)
+    reading = _FileReading(document, file)
     reading.table(document.values, ())
     reading.runtimes_agree()
     if reading.wrong:
@@ -225,7 +225,7 @@ def parse(data: bytes, file: str) -> Values:
     return reading.values
 
 
-class _Reading:
+class _FileReading:
     """One file being read: its valid values, and its mistakes."""
 
     def __init__(self, document: tomllines.Document, file: str) -> None:

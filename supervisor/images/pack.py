@@ -110,7 +110,7 @@ _KINDS = {
 
 
 @frozen
-class _Level:
+class _PackedLevel:
     """A directory that is open, and the names in it that are still to come."""
 
     fd: int
@@ -129,7 +129,7 @@ class _Packer:
         fuse: bool,
     ) -> None:
         self._cross, self._shape, self._inside, self._fuse = cross, shape, inside, fuse
-        self._levels: list[_Level] = []
+        self._levels: list[_PackedLevel] = []
         self._links: dict[tuple[int, int], str] = {}
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class _Packer:
         if len(self._levels) >= MOST_DEPTH:
             raise WrongState(f"{name[:80]!r}...: more than {MOST_DEPTH} directories in each other")
         directory_fd = os.open(".", DIRECTORY, dir_fd=fd)
-        level = _Level(directory_fd, name, [], mounted)
+        level = _PackedLevel(directory_fd, name, [], mounted)
         self._levels.append(level)
         if native.file_system(directory_fd) not in regular.MADE_UP:  # what /proc has are no files
             level.rest.extend(sorted(os.listdir(directory_fd), reverse=True))

@@ -21,10 +21,10 @@ _WORD = LatePattern(r"[A-Za-z_]\w*")
 
 def events(text: str) -> Iterator[Event]:
     """Yield the events of a text. Raises BadText when it is not JSON."""
-    return _Reader(text).events()
+    return _JsonReader(text).events()
 
 
-class _Reader:
+class _JsonReader:
     """Reads from position `_at`; `_ends` are the closing brackets still expected, innermost last."""
 
     def __init__(self, text: str) -> None:

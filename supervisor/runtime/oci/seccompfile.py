@@ -49,7 +49,7 @@ def parse(text: str, file: str = "the seccomp profile") -> Document:
         raise BadRequest(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"{file}: not the JSON of a seccomp profile: {error}") from error
-    _Reader(file).profile(document)
+    _ProfileReader(file).profile(document)
     return cast(Document, document)
 
 
@@ -120,7 +120,7 @@ def _objects(value: object) -> list[Document]:
     return cast(list[Document], value or [])
 
 
-class _Reader:
+class _ProfileReader:
     """Checks each part once. Errors name the file and the place in it."""
 
     def __init__(self, file: str) -> None:
