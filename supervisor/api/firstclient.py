@@ -167,7 +167,11 @@ def _nothing() -> None:
 
 
 class _End(asyncio.Protocol):
-    """One of the two connections. Reads no more while the other one has much to write."""
+    """One of the two connections. Reads no more while the other one has much to write, or is not there yet.
+
+    What is read before that is kept: where reading is paused in `connection_made`, asyncio of Python 3.11.2, which
+    Debian 12 has, begins it all the same, and 3.11.7 does not.
+    """
 
     other: "_End"
 
@@ -175,10 +179,17 @@ class _End(asyncio.Protocol):
         self._made = made
         self._lost = lost
         self._transport: asyncio.Transport | None = None
+        self._early = b""  # one read at most: 256 KiB
+        self._has_early_end = False
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._early:
+            self._transport.write(self._early)
+            self._early = b""
+        if self._has_early_end:
+            self._transport.write_eof()
         self._made()
 
     def data_received(self, data: bytes) -> None:
@@ -200,11 +211,17 @@ class _End(asyncio.Protocol):
         self.other.close()
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None and not self.is_lost:
+        if self._transport is None:
+            self._early += data
+            self.other.pause(False)  # asyncio passes over a pause of what it takes for paused
+            self.other.pause(True)
+        elif not self.is_lost:
             self._transport.write(data)
 
     def write_eof(self) -> None:
-        if self._transport is not None and not self.is_lost:
+        if self._transport is None:
+            self._has_early_end = True
+        elif not self.is_lost:
             self._transport.write_eof()
 
     def pause(self, is_paused: bool) -> None:

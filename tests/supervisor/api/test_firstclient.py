@@ -143,6 +143,28 @@ def late(tmp_path: Path, test: Callable[[LateGrpc, Echo, str], Awaitable[None]])
     assert os.listdir(tmp_path) == []
 
 
+def test_what_is_read_before_grpc_is_connected_is_not_lost(tmp_path: Path) -> None:
+    """asyncio of Python 3.11.2 reads where reading was paused at the connection's beginning."""
+
+    async def test(server: LateGrpc, echo: Echo, path: str) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)  # so that there is something to connect to
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+        ours, theirs = socket.socketpair()
+        line = firstclient._Line(path, set())
+        line.client.data_received(b"PRI * ")
+        line.client.data_received(b"HTTP/2.0")
+        line.client.eof_received()
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: line.client, theirs)
+        with ours:
+            ours.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(ours, 100) == b"PRI * HTTP/2.0"
+            assert await asyncio.get_running_loop().sock_recv(ours, 100) == b""
+
+    late(tmp_path, test)
+
+
 def test_all_bytes_pass_both_ways_and_the_end_too_whatever_kept_grpc_from_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
