@@ -370,7 +370,7 @@ def _fact_reader(cls: Any) -> Reader:
     return read
 
 
-def _exactly(value: object) -> bytes:
+def _exactly(value: Any) -> bytes:
     """Return bytes that are the same only for the same JSON, in the same order: True equals 1, and 1 equals 1.0."""
     return marshal.dumps(value, 2)  # later versions of the format depend on who else holds the value
 
