@@ -15,13 +15,13 @@ from typing import Protocol, cast
 import structlog
 
 from supervisor.api import sockets
+from supervisor.api.begun import once_begun
 from supervisor.model.errors import CannotStart
 from supervisor.system.listening import Listener, bound, client_ceiling, limit
 
 MOST_HANDED_OVER = 256  # connections of clients that came before gRPC served, at once; others of them call again
 ONWARDS_SECONDS = 10.0  # until gRPC's socket has taken a connection
 _BACKLOG = 4096
-_AGAIN_SECONDS, _AGAIN_MOST_SECONDS = 0.1, 5.0  # between two tries to begin gRPC; doubled after each
 
 log = structlog.get_logger(__name__)
 
@@ -96,26 +96,11 @@ class LateGrpc:
         self._beginning = asyncio.create_task(self._hand_over())
 
     async def _hand_over(self) -> None:
-        self._server = await self._begun()
+        self._server = await once_begun(self._begin, "gRPC cannot begin yet")
         assert self._socket is not None
         first, self._socket = self._socket, None
         # Kept for as long as exitd serves: a client may have looked up the path before the rename, and connect later.
         self._listener = Listener(first, self._line, backlog=_BACKLOG, ceiling=client_ceiling(limit()))
-
-    async def _begun(self) -> Serving:
-        """Return gRPC's server, tried for until it serves; each kind of failure is logged once."""
-        said: set[str] = set()
-        pause = _AGAIN_SECONDS
-        while True:
-            try:
-                return await self._begin()
-            except Exception as error:  # calls over ttrpc go on
-                known = isinstance(error, CannotStart)
-                if str(error) not in said:
-                    said.add(str(error))
-                    log.error("gRPC cannot begin yet", why=str(error), exc_info=None if known else error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _AGAIN_MOST_SECONDS)
 
     def _line(self) -> asyncio.Protocol:
         return _Line(self._path, self._lines).client
