@@ -302,21 +302,27 @@ def _wake(bench: Bench, crowd: WayContainer, waiter: "subprocess.Popen[str]", co
 
 
 def restart(bench: Bench) -> None:
-    """The daemon killed and started again among live containers."""
+    """The daemon killed and started again among live containers, for a client that speaks gRPC, which has it begun, and
+    for one that speaks ttrpc, as exitctl does."""
     count = bench.count(300, 10)
-    up, recovered = [], []
     with contextlib.closing(Daemon(bench.scratch)) as daemon:
         daemon.start_many(count)
-        for _ in range(bench.count(5, 1)):
-            daemon.kill()
-            begun = time.perf_counter()
-            up.append(daemon.start())
-            with daemon.client() as client:
-                until(lambda: _all_known(client, count), f"{count} recovered", step=0.01)  # used at once
-            recovered.append(time.perf_counter() - begun)
+        took = in_turns(["gRPC", "ttrpc"], bench.count(5, 1), lambda way: _restarted(daemon, count, way == "ttrpc"))
     what = f"daemon killed and restarted, {count} live"
-    bench.add("restart", f"{what}: API answers", EXITD, "s", up, goal=1.0, note="from exec")
-    bench.add("restart", f"{what}: all recovered", EXITD, "s", recovered, goal=1.5, note="from exec")
+    for way, samples in took.items():
+        up, recovered = zip(*samples, strict=True)
+        bench.add("restart", f"{what}: API answers over {way}", EXITD, "s", up, goal=1.0, note="from exec")
+        bench.add("restart", f"{what}: all recovered, over {way}", EXITD, "s", recovered, goal=1.5, note="from exec")
+
+
+def _restarted(daemon: Daemon, count: int, by_ttrpc: bool) -> tuple[float, float]:
+    """Seconds from the exec of a new daemon until the first call is answered, and until all are recovered."""
+    daemon.kill()
+    begun = time.perf_counter()
+    up = daemon.start(by_ttrpc=by_ttrpc)
+    with daemon.client(by_ttrpc=by_ttrpc) as client:
+        until(lambda: _all_known(client, count), f"{count} recovered", step=0.01)
+    return up, time.perf_counter() - begun
 
 
 def _setting(client: Client, name: str) -> float:

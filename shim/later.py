@@ -9,8 +9,11 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
 
+_CO_COROUTINE = 0x80  # inspect.CO_COROUTINE
 PURE_PROTOBUF = "google.protobuf.internal.python_message"
 
 
@@ -51,6 +54,28 @@ class _Later(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from error
 
 
+def _is_function(thing: object) -> bool:
+    return isinstance(thing, FunctionType)
+
+
+def _unwrapped(called: Any) -> Any:
+    """Do what inspect.unwrap does: follow `__wrapped__` to what has been decorated. Raises ValueError for a circle."""
+    seen = {id(called)}
+    while hasattr(called, "__wrapped__"):
+        called = called.__wrapped__
+        if id(called) in seen:
+            raise ValueError(f"wrapper loop when unwrapping {called!r}")
+        seen.add(id(called))
+    return called
+
+
+def _is_coroutine_function(called: object) -> bool:
+    """Do what inspect.iscoroutinefunction does: whether it is a function, a method or a partial of `async def`."""
+    while isinstance(called, MethodType | partial):
+        called = called.__func__ if isinstance(called, MethodType) else called.func
+    return isinstance(called, FunctionType) and bool(called.__code__.co_flags & _CO_COROUTINE)
+
+
 def cleandoc(text: str) -> str:
     """Do what inspect.cleandoc does: take the common indentation of all lines but the first, and empty lines around."""
     first, *rest = text.expandtabs().split("\n")
@@ -61,3 +86,12 @@ def cleandoc(text: str) -> str:
     while lines and not lines[0]:
         del lines[0]
     return "\n".join(lines)
+
+
+# What click, dataclasses and asyncio use of inspect as a rule, the latter for the text of a task.
+OF_INSPECT: dict[str, object] = {
+    "cleandoc": cleandoc,
+    "iscoroutinefunction": _is_coroutine_function,
+    "isfunction": _is_function,
+    "unwrap": _unwrapped,
+}

@@ -2,20 +2,30 @@
 
 import gc
 import os
+import sys
 
 gc.disable()  # until the daemon serves: imports and recovery make hundreds of thousands of objects, and no garbage
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # grpc reads it when it is imported: before every import that could do so
 
-from shim.later import PURE_PROTOBUF, later, without
+from _operator import _compare_digest
+from _pickle import PicklingError
+
+from shim.later import OF_INSPECT, PURE_PROTOBUF, later, without
 
 later(PURE_PROTOBUF)
 later("bz2")
 later("lzma")  # shutil only notes whether they are there
-later("difflib")  # for the advice on a wrong name
+later("inspect", **OF_INSPECT)  # for click and asyncio
+later("platform", system=lambda: os.uname().sysname, python_version=lambda: sys.version.split()[0])  # for uuid, Version
+later("pickle", PicklingError=PicklingError)  # for structlog's loggers, when they are pickled
+later("hmac", compare_digest=_compare_digest)  # for secrets
+for _name in ("hashlib", "tarfile", "tempfile", "filecmp", "shlex"):  # for images, volumes and logs
+    later(_name)
+for _name in ("tomllib", "ipaddress", "difflib"):  # for a configuration, for addresses, for the advice on a wrong name
+    later(_name)
 with without("ssl"):  # 4 ms of processor and 1 MB for TLS, of which exitd's event loop speaks none; grpc brings its own
     import asyncio
 import logging
-import sys
 from collections.abc import Callable, Mapping
 
 import click

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import fcntl
 import gc
-import glob
 import os
 import resource
 import signal
@@ -187,9 +186,24 @@ def narrow_containers(root: str) -> None:
     """Remove permissions that an earlier exitd left open to all users: a pod's members write below these as any user.
     Raises CannotStart."""
     top = f"{root}/c"
-    for path in (top, *glob.glob(f"{glob.escape(top)}/*"), *glob.glob(f"{glob.escape(top)}/*/volumes")):
-        if os.path.isdir(path) and not os.path.islink(path):
+    try:
+        below = [f"{top}/{name}" for name in os.listdir(top)]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotStart(f"{top}: {error.strerror}; exitd could not look at it") from error
+    for path in (top, *below, *(f"{each}/volumes" for each in below)):
+        if _is_open_directory(path):
             narrow(path, 0o700)
+
+
+def _is_open_directory(path: str) -> bool:
+    """Return whether it is a directory, no link, that others than its owner have a right in."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) and bool(mode & 0o7077)
 
 
 def _lock(fd: int, directory: str) -> None:

@@ -74,10 +74,10 @@ def ttrpc_beside(path: str) -> str | None:
     return beside if name == "exitd.sock" and (os.path.exists(beside) or not os.path.exists(path)) else None
 
 
-def answers(path: str) -> bool:
-    """Return whether a daemon answers at this socket."""
+def answers(path: str, ttrpc: str | None = None) -> bool:
+    """Return whether a daemon answers at this socket of gRPC's, or at that of ttrpc if there is one."""
     try:
-        with Client(path) as client:
+        with Client(path, ttrpc) as client:
             client.version()
     except Unreachable:
         return False

@@ -15,13 +15,13 @@ from typing import Protocol, cast
 import structlog
 
 from supervisor.api import sockets
+from supervisor.api.begun import once_begun
 from supervisor.model.errors import CannotStart
 from supervisor.system.listening import Listener, bound, client_ceiling, limit
 
 MOST_HANDED_OVER = 256  # connections of clients that came before gRPC served, at once; others of them call again
 ONWARDS_SECONDS = 10.0  # until gRPC's socket has taken a connection
 _BACKLOG = 4096
-_AGAIN_SECONDS, _AGAIN_MOST_SECONDS = 0.1, 5.0  # between two tries to begin gRPC; doubled after each
 
 log = structlog.get_logger(__name__)
 
@@ -96,26 +96,11 @@ class LateGrpc:
         self._beginning = asyncio.create_task(self._hand_over())
 
     async def _hand_over(self) -> None:
-        self._server = await self._begun()
+        self._server = await once_begun(self._begin, "gRPC cannot begin yet")
         assert self._socket is not None
         first, self._socket = self._socket, None
         # Kept for as long as exitd serves: a client may have looked up the path before the rename, and connect later.
         self._listener = Listener(first, self._line, backlog=_BACKLOG, ceiling=client_ceiling(limit()))
-
-    async def _begun(self) -> Serving:
-        """Return gRPC's server, tried for until it serves; each kind of failure is logged once."""
-        said: set[str] = set()
-        pause = _AGAIN_SECONDS
-        while True:
-            try:
-                return await self._begin()
-            except Exception as error:  # calls over ttrpc go on
-                known = isinstance(error, CannotStart)
-                if str(error) not in said:
-                    said.add(str(error))
-                    log.error("gRPC cannot begin yet", why=str(error), exc_info=None if known else error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _AGAIN_MOST_SECONDS)
 
     def _line(self) -> asyncio.Protocol:
         return _Line(self._path, self._lines).client
@@ -167,7 +152,11 @@ def _nothing() -> None:
 
 
 class _End(asyncio.Protocol):
-    """One of the two connections. Reads no more while the other one has much to write."""
+    """One of the two connections. Reads no more while the other one has much to write, or is not there yet.
+
+    What is read before that is kept: where reading is paused in `connection_made`, asyncio of Python 3.11.2, which
+    Debian 12 has, begins it all the same, and 3.11.7 does not.
+    """
 
     other: "_End"
 
@@ -175,10 +164,17 @@ class _End(asyncio.Protocol):
         self._made = made
         self._lost = lost
         self._transport: asyncio.Transport | None = None
+        self._early = b""  # one read at most: 256 KiB
+        self._has_early_end = False
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._early:
+            self._transport.write(self._early)
+            self._early = b""
+        if self._has_early_end:
+            self._transport.write_eof()
         self._made()
 
     def data_received(self, data: bytes) -> None:
@@ -200,11 +196,17 @@ class _End(asyncio.Protocol):
         self.other.close()
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None and not self.is_lost:
+        if self._transport is None:
+            self._early += data
+            self.other.pause(False)  # asyncio passes over a pause of what it takes for paused
+            self.other.pause(True)
+        elif not self.is_lost:
             self._transport.write(data)
 
     def write_eof(self) -> None:
-        if self._transport is not None and not self.is_lost:
+        if self._transport is None:
+            self._has_early_end = True
+        elif not self.is_lost:
             self._transport.write_eof()
 
     def pause(self, is_paused: bool) -> None:

@@ -13,6 +13,7 @@ import structlog
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]  # ships no py.typed
 
 from supervisor.api import grpcdoor, health, serving, sockets, table
+from supervisor.api.begun import once_begun
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls, Methods
 from supervisor.api.unfinished import FIRST_WINDOW_BYTES, MOST_CALLS, Unfinished
@@ -20,8 +21,6 @@ from supervisor.model.errors import Busy, CannotStart
 from supervisor.system import listening, room
 
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
-_AGAIN_SECONDS = 0.1  # after gRPC's end; doubled after each try that fails
-_AGAIN_MOST_SECONDS = 5.0
 _LOOK_SECONDS = 0.5  # a wait for gRPC's end raises what has stopped it only when the wait itself has ended
 _SERVING = "_server_main_loop"  # the task of grpc.aio's server in this process's loop; ends when the server does
 _FOR_GRPC = 24  # descriptors that it is to find; it took 8 until it served
@@ -91,7 +90,7 @@ class GrpcServer:
                     return
                 log.error("gRPC has ended and begins anew; clients have to call again", why=repr(error))
             await asyncio.shield(_end(server, self._bound, 0))  # a stop that is cancelled cannot be repeated
-            self._server = server = await self._again()
+            self._server = server = await once_begun(self._serve, "gRPC cannot begin anew", rested=True)
 
     async def _stands(self) -> None:
         """Return when there is something to look at: gRPC's task has ended, or refusals cannot be written. An idle
@@ -103,20 +102,6 @@ class GrpcServer:
             await asyncio.wait((self._serving, choked), return_when=asyncio.FIRST_COMPLETED)
         finally:
             choked.cancel()
-
-    async def _again(self) -> grpc.aio.Server:
-        """Return a new server, tried for until one serves; each kind of failure is logged once."""
-        said: set[str] = set()
-        pause = _AGAIN_SECONDS
-        while True:
-            await asyncio.sleep(pause)
-            try:
-                return await self._serve()
-            except CannotStart as error:
-                if str(error) not in said:
-                    said.add(str(error))
-                    log.error("gRPC cannot begin anew", why=str(error))
-            pause = min(2 * pause, _AGAIN_MOST_SECONDS)
 
     async def _serve(self) -> grpc.aio.Server:
         """Return a server that serves on the path. Raises CannotStart; without descriptors gRPC would crash.

@@ -22,22 +22,23 @@ class Daemon:
         self._before = tuple(before)
         self.process: subprocess.Popen[bytes]
 
-    def start(self) -> float:
-        """Start a daemon. Return the seconds from its exec until it answers."""
+    def start(self, *, by_ttrpc: bool = False) -> float:
+        """Start a daemon. Return the seconds from its exec until it answers, over gRPC or ttrpc: where none comes over
+        gRPC, that is not begun."""
         command = [*self._before, sys.executable, "-m", "supervisor", "--root", self.root, "--state", self.state]
         command += ["--default-network", "none"]
         with open(f"{self.root}/exitd.log", "ab") as log:
             begun = time.perf_counter()
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until(self._answers, "exitd's answer", step=0.001)
+        until(lambda: self._answers(by_ttrpc), "exitd's answer", step=0.001)
         return time.perf_counter() - begun
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
 
-    def client(self) -> Client:
-        return Client(f"{self.state}/exitd.sock")
+    def client(self, *, by_ttrpc: bool = False) -> Client:
+        return Client(f"{self.state}/exitd.sock", f"{self.state}/exitd.ttrpc" if by_ttrpc else None)
 
     def shims(self) -> list[int]:
         """Return the pids of its shims, known by the directory they work in."""
@@ -69,10 +70,11 @@ class Daemon:
             return os.readlink(f"/proc/{pid}/cwd").startswith(f"{self.state}/")
         return False
 
-    def _answers(self) -> bool:
+    def _answers(self, by_ttrpc: bool) -> bool:
         if self.process.poll() is not None:
             raise RuntimeError(pathlib.Path(f"{self.root}/exitd.log").read_text()[-2000:])
+        path = f"{self.state}/exitd.ttrpc" if by_ttrpc else f"{self.state}/exitd.sock"
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as knocking:
-            if knocking.connect_ex(f"{self.state}/exitd.sock"):
+            if knocking.connect_ex(path):
                 return False
-        return answers(f"{self.state}/exitd.sock")
+        return answers(f"{self.state}/exitd.sock", path if by_ttrpc else None)

@@ -38,7 +38,7 @@ def parse(data: bytes) -> Document:
     """Raises NotToml."""
     text = _decoded(data).replace("\r\n", "\n")
     try:
-        values = cast(Table, tomllib.loads(text))
+        values = cast(Table, tomllib.loads(text)) if text else {}  # without a file tomllib is not loaded
     except tomllib.TOMLDecodeError as error:
         raise _not_toml(error, text) from error
     except (ValueError, RecursionError) as error:  # a number beyond Python's limit; too deeply nested lists
@@ -53,7 +53,7 @@ def _decoded(data: bytes) -> str:
         raise NotToml("not UTF-8", data.count(b"\n", 0, error.start) + 1) from error
 
 
-def _not_toml(error: tomllib.TOMLDecodeError, text: str) -> NotToml:
+def _not_toml(error: "tomllib.TOMLDecodeError", text: str) -> NotToml:
     """Return the error with its line. Up to Python 3.13 the position is only in tomllib's message; without one, the end
     of the text is meant."""
     words = str(error)

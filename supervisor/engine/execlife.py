@@ -7,7 +7,7 @@ does the clean-up of its run.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 import structlog
@@ -343,6 +343,11 @@ class Execs(Participant):
         if container is not None:
             await self._manager.of(container).delete_strays(container, self._live.get(container_id, {}).keys())
 
+    def _strays(self, container_id: str) -> Sequence[str]:
+        container = self._node.containers.get(container_id)
+        known = self._live.get(container_id, {}).keys()
+        return () if container is None else self._manager.of(container).strays(container, known)
+
     def unstick(self, container_id: str) -> None:
         """An init does not die before all others in its pid namespace are reaped: shims that are stopped are killed,
         and the keeper reaps for them."""
@@ -384,10 +389,12 @@ class Execs(Participant):
 
     async def find(self, container_id: str) -> None:
         """The container's execs, found again. Repeatable after an error: ExitdError, OSError."""
-        looks = await asyncio.gather(*map(self._find_once, self._of(container_id)), return_exceptions=True)
-        for error in filter(None, looks):  # all have come to an end before one is looked up again
-            raise error
-        self._node.spawn(insist(lambda: self._delete_strays(container_id), "clean-up of execs", container_id))
+        if execs_there := self._of(container_id):
+            looks = await asyncio.gather(*map(self._find_once, execs_there), return_exceptions=True)
+            for error in filter(None, looks):  # all have come to an end before one is looked up again
+                raise error
+        if self._strays(container_id):
+            self._node.spawn(insist(lambda: self._delete_strays(container_id), "clean-up of execs", container_id))
 
     async def _find_once(self, live: Live) -> None:
         if not live.found:

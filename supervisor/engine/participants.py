@@ -50,8 +50,10 @@ class Participants(Participant):
 
     def __init__(self, *parts: Participant) -> None:
         self._parts = parts
-        # Asked in the way of an exit to its client: those who do nothing then are not.
+        # Asked in the way of an exit to its client, and for each container after a start: those who do nothing are not.
         self._changed = [part for part in parts if not _is(part.changed, Participant.changed)]
+        self._finding = [part for part in parts if not _is(part.before_find, Participant.before_find)]
+        self._found = [part for part in parts if not _is(part.after_find, Participant.after_find)]
         self._delaying = [part for part in parts if not _is(part.delays_end, Participant.delays_end)]
 
     async def before_make(self, container_id: str) -> None:
@@ -59,11 +61,11 @@ class Participants(Participant):
             await part.before_make(container_id)
 
     async def before_find(self, container_id: str) -> None:
-        for part in self._parts:
+        for part in self._finding:
             await part.before_find(container_id)
 
     async def after_find(self, container_id: str) -> None:
-        for part in self._parts:
+        for part in self._found:
             await part.after_find(container_id)
 
     def changed(self, container: Container) -> None:

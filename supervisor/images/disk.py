@@ -18,9 +18,9 @@ import errno
 import fcntl
 import hashlib
 import os
+import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -140,7 +140,8 @@ class Disk:
     def stage(self) -> str:
         """Return a new directory for one load."""
         with self.errors():
-            path = tempfile.mkdtemp(dir=f"{self.path}/staging")
+            path = f"{self.path}/staging/{secrets.token_hex(8)}"
+            os.mkdir(path, 0o700)
             os.mkdir(f"{path}/layers")
             os.mkdir(f"{path}/blobs")
         return path

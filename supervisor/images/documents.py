@@ -5,7 +5,7 @@ Image Specification v1.2 ("Combined Image JSON + Filesystem Changeset Format").
 """
 
 import json
-import platform
+import os
 import posixpath
 from collections.abc import Iterator, Sequence
 
@@ -293,7 +293,7 @@ def _text(value: object) -> bytes:
 
 
 def host_platform() -> Platform:
-    machine = platform.machine()
+    machine = os.uname().machine
     return Platform("linux", _MACHINES.get(machine, machine), {"aarch64": "v8", "armv7l": "v7"}.get(machine, ""))
 
 

@@ -92,7 +92,7 @@ class Hashed:
     source: TarSource
     spend: Callable[[int], None]
     count: int = 0
-    _sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    _sha256: "hashlib._Hash" = field(default_factory=lambda: hashlib.sha256())
 
     def read(self, most: int) -> bytes:
         data = self.source.read(most)

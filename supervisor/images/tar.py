@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
+from functools import cache
 from typing import Protocol
 
 from shim.frozen import frozen
@@ -51,17 +52,20 @@ class TarKind(Enum):
     DEVICE = "device node"
 
 
-_KINDS: Mapping[bytes, TarKind] = {
-    tarfile.REGTYPE: TarKind.FILE,
-    tarfile.AREGTYPE: TarKind.FILE,
-    tarfile.CONTTYPE: TarKind.FILE,
-    tarfile.DIRTYPE: TarKind.DIRECTORY,
-    tarfile.SYMTYPE: TarKind.SYMLINK,
-    tarfile.LNKTYPE: TarKind.HARDLINK,
-    tarfile.FIFOTYPE: TarKind.FIFO,
-    tarfile.CHRTYPE: TarKind.DEVICE,
-    tarfile.BLKTYPE: TarKind.DEVICE,
-}
+@cache
+def _kinds() -> Mapping[bytes, TarKind]:
+    """Called with the first archive: exitd starts without tarfile."""
+    return {
+        tarfile.REGTYPE: TarKind.FILE,
+        tarfile.AREGTYPE: TarKind.FILE,
+        tarfile.CONTTYPE: TarKind.FILE,
+        tarfile.DIRTYPE: TarKind.DIRECTORY,
+        tarfile.SYMTYPE: TarKind.SYMLINK,
+        tarfile.LNKTYPE: TarKind.HARDLINK,
+        tarfile.FIFOTYPE: TarKind.FIFO,
+        tarfile.CHRTYPE: TarKind.DEVICE,
+        tarfile.BLKTYPE: TarKind.DEVICE,
+    }
 
 
 @frozen
@@ -125,7 +129,7 @@ class TarReader:
         self._source.skip(self._left_bytes + self._padding_bytes)
         self._left_bytes = self._padding_bytes = 0
 
-    def _extended(self, header: tarfile.TarInfo) -> bytes:
+    def _extended(self, header: "tarfile.TarInfo") -> bytes:
         if not 0 <= header.size <= MOST_EXTENDED_BYTES:
             raise BadTar(f"an extended header of {header.size} bytes")
         data = _read_up_to(self._source, header.size)
@@ -134,9 +138,9 @@ class TarReader:
             raise BadTar("ends in the middle of an extended header")
         return data
 
-    def _entry(self, header: tarfile.TarInfo, extended: Mapping[str, bytes]) -> TarEntry:
+    def _entry(self, header: "tarfile.TarInfo", extended: Mapping[str, bytes]) -> TarEntry:
         name = _text(extended, "path", header.name)
-        kind = _KINDS.get(header.type)
+        kind = _kinds().get(header.type)
         if header.type == tarfile.GNUTYPE_SPARSE or any(key.startswith(_SPARSE) for key in extended):
             raise BadTar(f"{name!r} is a sparse entry, which images do not have (write the archive without --sparse)")
         if kind is None:
@@ -166,7 +170,7 @@ def _read_up_to(source: TarSource, count: int) -> bytes:
     return data
 
 
-def _header(block: bytes) -> tarfile.TarInfo:
+def _header(block: bytes) -> "tarfile.TarInfo":
     try:
         return tarfile.TarInfo.frombuf(block, sys.getfilesystemencoding(), "surrogateescape")
     except (tarfile.HeaderError, ValueError) as error:

@@ -20,6 +20,7 @@ from supervisor.monitor import epoll, keeper, procfs, rundir
 from supervisor.monitor.witness import ShimWatch, Watch
 from supervisor.system import room
 from supervisor.system.background import Background
+from supervisor.system.leisure import Leisure
 
 LOCK_STAGE = "lock"  # of a shim that finds another at work (shim/core/setup.c)
 LEAVES_SECONDS = 2.0  # how long a shim may take to exit after its record
@@ -53,6 +54,7 @@ class Shims:
         self._keeper = keeper_line
         self._program = str(programs.find("exitd-shim"))
         self._background = Background()
+        self._found = Leisure(self._hold_copies, self._background.spawn)
 
     async def begin(
         self,
@@ -196,7 +198,7 @@ class Shims:
         shim_fd = epoll.open_process(shim.pid, shim.started_ticks) if shim is not None else None
         if shim is not None and shim_fd is not None:
             watch.watch_shim(shim, shim_fd)
-        self._background.spawn(self._hold_copies(watch))
+        self._found.add(watch)  # its copies matter when keeper and shim die, too
 
     async def leave(self, watch: ShimWatch | None, limit_seconds: float = LEAVES_SECONDS) -> None:
         """Wait for the run's shim to exit, and kill it after the limit. Its work is done."""

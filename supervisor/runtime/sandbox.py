@@ -6,7 +6,7 @@ kept so that a reader recognises them; its methods for virtual machines do not e
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -168,6 +168,9 @@ class ExecManager(Protocol):
 
     async def delete_exec(self, container: Container, e: Exec) -> None:
         """Remove shim and directory of an exec; also its process, if its making was interrupted."""
+
+    def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
+        """Return the ids of all execs of the current run but the known ones. Raises OSError."""
 
     async def delete_strays(self, container: Container, known: Collection[str]) -> None:
         """Remove all execs of the current run but the known ones: a daemon that was killed has left them."""

@@ -6,6 +6,7 @@ one knows is skipped, and an enum value that only a newer one knows becomes the 
 """
 
 import json
+import marshal
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
@@ -339,28 +340,45 @@ def _read_status(value: object) -> object:
 def _tuple_reader(arguments: tuple[Any, ...]) -> Reader:
     if arguments[-1] is Ellipsis:
         read_item = _reader(arguments[0])
-        return lambda value: tuple(read_item(item) for item in _sequence(value))
+        return lambda value: () if value == [] else tuple(read_item(item) for item in _sequence(value))
     readers = tuple(_reader(argument) for argument in arguments)
     return lambda value: tuple(read(item) for read, item in zip(readers, _sequence(value), strict=True))
 
 
 def _fact_reader(cls: Any) -> Reader:
     hints = get_type_hints(cls)
-    readers = tuple((name, hints[name], _reader(hints[name])) for name in names(cls))
+    readers = tuple((name, _as_they_are(hints[name]), _reader(hints[name])) for name in names(cls))
     needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+
+    unset = None if needed else cls()
+    body_of_unset = None if needed else _exactly(json.loads(encode(unset)))
 
     def read(value: object) -> object:
         body, found = _mapping(value), dict[str, object]()
-        for name, hint, read in readers:
+        # A start reads a hundred fields and more for each container. Most values in them are as nothing has set them,
+        # most others are a text, a number or nothing.
+        if body_of_unset is not None and _exactly(body) == body_of_unset:
+            return unset
+        for name, as_it_is, read in readers:
             if name in body:
                 item = body[name]
-                # Most fields hold a text or a number: a start reads some dozens for each container.
-                found[name] = item if item.__class__ is hint else read(item)
+                found[name] = item if item.__class__ in as_it_is else read(item)
             elif name in needed:
                 raise KeyError(name)
         return cls(**found)
 
     return read
+
+
+def _exactly(value: Any) -> bytes:
+    """Return bytes that are the same only for the same JSON, in the same order: True equals 1, and 1 equals 1.0."""
+    return marshal.dumps(value, 2)  # later versions of the format depend on who else holds the value
+
+
+def _as_they_are(hint: Any) -> frozenset[type]:
+    """Return the types of JSON whose values need not be read for a field of this type."""
+    members = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+    return frozenset(member for member in members if member in (str, int, float, bool, NoneType))
 
 
 def _mapping(value: object) -> Mapping[str, object]:

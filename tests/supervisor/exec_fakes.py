@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -84,6 +84,9 @@ class FakeExecManager:
     async def delete_exec(self, container: Container, e: Exec) -> None:
         await self._call("delete", e.key)
         self.deleted.append(e)
+
+    def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
+        return ["stray"]
 
     async def delete_strays(self, container: Container, known: Collection[str]) -> None:
         self.known.append(set(known))

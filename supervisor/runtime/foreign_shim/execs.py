@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import structlog
 
@@ -159,9 +159,12 @@ class ShimV2Execs:
         await self._hub.pumps.remove(key)
         self._hub.watching.drop(key)
 
+    def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
+        found = rundir.execs(rundir.path_of(self._place.state, container.id, container.run))
+        return [name for name in found if name not in known]
+
     async def delete_strays(self, container: Container, known: Collection[str]) -> None:
-        path = rundir.path_of(self._place.state, container.id, container.run)
-        for exec_id in [name for name in rundir.execs(path) if name not in known]:
+        for exec_id in self.strays(container, known):
             log.warning("directory of an exec left over, removing it", container=container.id, exec=exec_id)
             await self._clear(RunKey(container.id, container.run, exec_id))
 

@@ -169,15 +169,22 @@ def oom_event(cgroups_path: str, root: str = ROOT) -> int:
     the cgroup is removed. -1: there is no such cgroup, or no memory controller. Raises OSError when this kernel does
     not report it."""
     path = _memory_file(cgroups_path, ("memory.oom_control", "memory.events"), root)
-    if path is None or not os.path.exists(path):
+    if path is None:
         return -1
-    event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     try:
-        with open(path, "rb") as counter, open(f"{os.path.dirname(path)}/cgroup.event_control", "w") as control:
-            control.write(f"{event_fd} {counter.fileno()}")
-    except OSError:
-        os.close(event_fd)
-        raise
+        counter_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    try:
+        event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        with undone_on_failure(lambda: os.close(event_fd)):
+            control_fd = os.open(f"{os.path.dirname(path)}/cgroup.event_control", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(control_fd, f"{event_fd} {counter_fd}".encode())
+            finally:
+                os.close(control_fd)
+    finally:
+        os.close(counter_fd)
     return event_fd
 
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import structlog
@@ -231,11 +231,14 @@ class NativeExecs:
             self._watching.drop(e.key)
             rundir.remove(path)
 
+    def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
+        found = rundir.execs(rundir.path_of(self._place.state, container.id, container.run))
+        return [name for name in found if name not in known]
+
     async def delete_strays(self, container: Container, known: Collection[str]) -> None:
-        path = rundir.path_of(self._place.state, container.id, container.run)
-        for exec_id in [name for name in rundir.execs(path) if name not in known]:
+        for exec_id in self.strays(container, known):
             log.warning("directory of an exec left over, removing it", container=container.id, exec=exec_id)
-            stray = f"{path}/{rundir.EXECS}/{exec_id}"
+            stray = self.directory_of(RunKey(container.id, container.run, exec_id))
             async with self._watching.shims.locked(stray):
                 rundir.remove(stray)
 

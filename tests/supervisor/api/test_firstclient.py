@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]  # ships no py.typed
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import firstclient, health, rpc, sockets
+from supervisor.api import begun, firstclient, health, rpc, sockets
 from supervisor.api.firstclient import LateGrpc
 from supervisor.api.server import ApiServer
 from supervisor.model.errors import CannotStart
@@ -143,10 +143,32 @@ def late(tmp_path: Path, test: Callable[[LateGrpc, Echo, str], Awaitable[None]])
     assert os.listdir(tmp_path) == []
 
 
+def test_what_is_read_before_grpc_is_connected_is_not_lost(tmp_path: Path) -> None:
+    """asyncio of Python 3.11.2 reads where reading was paused at the connection's beginning."""
+
+    async def test(server: LateGrpc, echo: Echo, path: str) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)  # so that there is something to connect to
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+        ours, theirs = socket.socketpair()
+        line = firstclient._Line(path, set())
+        line.client.data_received(b"PRI * ")
+        line.client.data_received(b"HTTP/2.0")
+        line.client.eof_received()
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: line.client, theirs)
+        with ours:
+            ours.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(ours, 100) == b"PRI * HTTP/2.0"
+            assert await asyncio.get_running_loop().sock_recv(ours, 100) == b""
+
+    late(tmp_path, test)
+
+
 def test_all_bytes_pass_both_ways_and_the_end_too_whatever_kept_grpc_from_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(firstclient, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(begun, "AGAIN_SECONDS", 0.01)
     sent = os.urandom(8 << 20)
 
     async def test(server: LateGrpc, echo: Echo, path: str) -> None:
@@ -161,7 +183,7 @@ def test_all_bytes_pass_both_ways_and_the_end_too_whatever_kept_grpc_from_beginn
 
 
 def test_a_client_that_does_not_read_is_not_read_from_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(firstclient, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(begun, "AGAIN_SECONDS", 0.01)
 
     async def test(server: LateGrpc, echo: Echo, path: str) -> None:
         with socket.socket(socket.AF_UNIX) as client:
@@ -183,7 +205,7 @@ def test_a_client_that_does_not_read_is_not_read_from_any_more(tmp_path: Path, m
 def test_more_first_clients_than_may_be_handed_over_are_refused_and_the_others_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(firstclient, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(begun, "AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(firstclient, "MOST_HANDED_OVER", 2)
 
     async def test(server: LateGrpc, echo: Echo, path: str) -> None:

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untype
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api import grpcserver, rpc
+from supervisor.api import begun, grpcserver, rpc
 from supervisor.api.calls import Method
 from supervisor.api.client import Client
 from supervisor.api.server import ApiServer
@@ -243,7 +243,7 @@ async def served(server: ApiServer) -> None:
 def test_grpc_that_cannot_begin_anew_rests_between_tries_says_so_once_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpcserver, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(begun, "AGAIN_SECONDS", 0.01)
     folder, aside = tmp_path / "s", tmp_path / "aside"
     folder.mkdir()
 
@@ -292,7 +292,7 @@ def test_grpc_that_serves_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.M
 def test_a_stop_while_grpc_begins_anew_leaves_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
 ) -> None:
-    monkeypatch.setattr(grpcserver, "_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(begun, "AGAIN_SECONDS", 0)
 
     async def main() -> None:
         changes, node = Inotify(), FakeNode()
