@@ -3,6 +3,26 @@
 from exitd_client.aio import AsyncClient as AsyncClient
 from exitd_client.client import Client as Client
 from exitd_client.errors import *  # noqa: F403
+from exitd_client.objects import Change as Change
+from exitd_client.objects import ContainerUsage as ContainerUsage
+from exitd_client.objects import CopyDone as CopyDone
+from exitd_client.objects import DiskUsage as DiskUsage
+from exitd_client.objects import HealthResult as HealthResult
+from exitd_client.objects import ImageDetails as ImageDetails
+from exitd_client.objects import ImageLayer as ImageLayer
+from exitd_client.objects import Info as Info
+from exitd_client.objects import Occupied as Occupied
+from exitd_client.objects import PathStat as PathStat
+from exitd_client.objects import Pod as Pod
+from exitd_client.objects import PortMapping as PortMapping
+from exitd_client.objects import PrunedImages as PrunedImages
+from exitd_client.objects import PrunedNetworks as PrunedNetworks
+from exitd_client.objects import RemovedImages as RemovedImages
+from exitd_client.objects import Setting as Setting
+from exitd_client.objects import ShutDown as ShutDown
+from exitd_client.objects import StuckAttachment as StuckAttachment
+from exitd_client.objects import Volume as Volume
+from exitd_client.objects import Watch as Watch
 from exitd_client.spec import AddressWish as AddressWish
 from exitd_client.spec import Device as Device
 from exitd_client.spec import Expose as Expose
@@ -17,6 +37,7 @@ from exitd_client.spec import Limits as Limits
 from exitd_client.spec import Log as Log
 from exitd_client.spec import Mount as Mount
 from exitd_client.spec import MountFile as MountFile
+from exitd_client.spec import PodSpec as PodSpec
 from exitd_client.spec import Port as Port
 from exitd_client.spec import Probe as Probe
 from exitd_client.spec import Probes as Probes

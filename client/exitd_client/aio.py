@@ -4,16 +4,16 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from exitd_client import attaching, calls, errors, values, wire
+from exitd_client import attaching, calls, errors, objectcalls, objects, values, wire
 from exitd_client.following import Following
 from exitd_client.logfollowing import FollowedLog
-from exitd_client.spec import SpecFields, UpdateFields
+from exitd_client.spec import PodSpec, SpecFields, UpdateFields
 from exitd_client.wire import grpc
 
 import grpc.aio  # isort: skip  # after wire has set how
@@ -269,6 +269,211 @@ class AsyncClient:
     async def networks(self, *, timeout: float | None = None) -> tuple[values.Network, ...]:
         """List the networks that this machine's administrator has configured, by their files' names."""
         return await self._ask(calls.networks().within(timeout))
+
+    async def pids(self, container: str, *, timeout: float | None = None) -> tuple[int, ...]:
+        """Return the pids of all its processes; none when it does not run."""
+        return await self._ask(objectcalls.pids(container).within(timeout))
+
+    async def healthcheck(self, container: str, *, timeout: float | None = None) -> objects.HealthResult:
+        """Run its health check now, and count the result as any other's."""
+        spec = await self._spec(container)
+        return await self._ask(objectcalls.healthcheck(container, spec).within(timeout))
+
+    async def resize(
+        self, container: str, rows: int, cols: int, *, exec_id: str = "", timeout: float | None = None
+    ) -> None:
+        """Set the size of its terminal, or of an exec's. Raises WrongState when there is none."""
+        await self._ask(objectcalls.resize(container, rows, cols, exec_id).within(timeout))
+
+    async def close_stdin(self, container: str, *, exec_id: str = "", timeout: float | None = None) -> None:
+        """Have it read an end of file, behind what others have sent. Raises WrongState with a terminal."""
+        await self._ask(objectcalls.close_stdin(container, exec_id).within(timeout))
+
+    async def reopen_log(self, container: str, *, timeout: float | None = None) -> None:
+        """Write its log to a new file of its name from now on: the old one was moved."""
+        await self._ask(objectcalls.reopen_log(container).within(timeout))
+
+    async def stat_path(
+        self, container: str, path: str, *, follow: bool = False, timeout: float | None = None
+    ) -> objects.PathStat:
+        """Look at a path as the container sees it; `follow` a link at its end. Raises NoSuchPath."""
+        return await self._ask(objectcalls.stat_path(container, path, follow=follow).within(timeout))
+
+    def copy_from(
+        self, container: str, path: str, *, follow: bool = False, name: str = "", timeout: float | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield a file, or a directory with all below it, as the parts of one tar. `name` is its first entry's."""
+        return self._each(objectcalls.copy_from(container, path, name, follow=follow).within(timeout))
+
+    async def copy_to(
+        self,
+        container: str,
+        directory: str,
+        tar: bytes | Iterable[bytes],
+        *,
+        keep_owner: bool = False,
+        timeout: float | None = None,
+    ) -> objects.CopyDone:
+        """Put what a tar has into a directory that is there. Its owners are root, unless `keep_owner`."""
+        requests = objectcalls.CopyRequests(container, directory, tar, keep_owner=keep_owner)
+        metadata = await self._introduction.metadata()
+        call = self._stub("CopyTo")(iter(requests), timeout=timeout, metadata=metadata)
+        try:
+            async for reply in call:
+                if (done := objectcalls.copied(reply)) is not None:
+                    return done
+        except grpc.RpcError as error:
+            raise requests.error or wire.failure(error, self.path) from error
+        finally:
+            call.cancel()
+        raise errors.ExitdError("the copy has ended without an answer")
+
+    def export(self, container: str, *, timeout: float | None = None) -> AsyncIterator[bytes]:
+        """Yield the whole root file system as the parts of one tar, without what is mounted in it."""
+        return self._each(objectcalls.export(container).within(timeout))
+
+    def changes(self, container: str, *, timeout: float | None = None) -> AsyncIterator[tuple[objects.Change, ...]]:
+        """Yield what it has added, changed and deleted of its image's files, a part of all at a time, by path."""
+        return self._each(objectcalls.changes(container).within(timeout))
+
+    async def commit(
+        self,
+        container: str,
+        name: str = "",
+        *,
+        changes: Sequence[str] = (),
+        message: str = "",
+        author: str = "",
+        pause: bool = True,
+        timeout: float | None = None,
+    ) -> values.Image:
+        """Make an image of it, with its writable layer on top of its own. `changes` are instructions of a Dockerfile;
+        its processes stand still meanwhile, unless `pause` is False."""
+        return await self._ask(
+            objectcalls.commit(container, name, changes, message, author, pause=pause).within(timeout)
+        )
+
+    async def run_pod(
+        self,
+        pod: PodSpec | None = None,
+        *,
+        image: str = "pause",
+        timeout: float | None = None,
+        **fields: Unpack[SpecFields],
+    ) -> objects.Pod:
+        """Create a pod and start its pause container, whose fields these are; ready when this returns. Members are run
+        with `sandbox`."""
+        return await self._ask(objectcalls.run_pod(pod, image, fields).within(timeout))
+
+    async def stop_pod(
+        self, pod: str, *, grace_seconds: int | None = None, timeout: float | None = None
+    ) -> objects.Pod:
+        """Stop its members, then its pause container."""
+        found = await self.inspect_pod(pod, timeout=timeout)
+        return await self._ask(objectcalls.stop_pod(found, grace_seconds).within(timeout))
+
+    async def rm_pod(self, pod: str, *, force: bool = False, timeout: float | None = None) -> None:
+        """Remove it with its members; a ready one only with `force`."""
+        await self._ask(objectcalls.rm_pod(pod, force=force).within(timeout))
+
+    async def pods(self, *, filters: Sequence[str] = (), timeout: float | None = None) -> tuple[objects.Pod, ...]:
+        """List the pods. Filters are KEY=VALUE: id, name, namespace, label, state."""
+        return await self._ask(objectcalls.pods(filters).within(timeout))
+
+    async def inspect_pod(self, pod: str, *, timeout: float | None = None) -> objects.Pod:
+        return await self._ask(objectcalls.inspect_pod(pod).within(timeout))
+
+    async def load(self, word: str, *, name: str = "", timeout: float | None = None) -> tuple[values.Image, ...]:
+        """Bring all images of a file into the store: oci:DIR[:TAG], docker-archive:FILE[:NAME], or the path of either,
+        as exitd sees it."""
+        return await self._ask(objectcalls.load(word, name).within(timeout))
+
+    async def import_image(self, path: str, name: str = "", *, timeout: float | None = None) -> values.Image:
+        """Make an image of the tar of a root file system, which exitd reads at `path`."""
+        return await self._ask(objectcalls.import_image(path, name).within(timeout))
+
+    def save(self, *images: str, timeout: float | None = None) -> AsyncIterator[bytes]:
+        """Yield these images as the parts of one tar, an OCI layout that is a docker-archive, too."""
+        return self._each(objectcalls.save(images).within(timeout))
+
+    async def inspect_image(self, image: str, *, timeout: float | None = None) -> objects.ImageDetails:
+        """Return its configuration and its layers, too."""
+        return await self._ask(objectcalls.inspect_image(image).within(timeout))
+
+    async def tag(self, image: str, name: str, *, timeout: float | None = None) -> values.Image:
+        """Give it this name, NAME[:TAG]; another image that has it loses it."""
+        return await self._ask(objectcalls.tag(image, name).within(timeout))
+
+    async def untag(self, image: str, *names: str, timeout: float | None = None) -> tuple[str, ...]:
+        """Take these names from it, or all that it has, and return them; the image stays."""
+        return await self._ask(objectcalls.untag(image, names).within(timeout))
+
+    async def rm_image(self, image: str, *, timeout: float | None = None) -> objects.RemovedImages:
+        """Take this name away, and the image with its last one. Raises ImageInUse."""
+        return await self._ask(objectcalls.rm_image(image).within(timeout))
+
+    async def prune_images(self, *ids: str, all: bool = False, timeout: float | None = None) -> objects.PrunedImages:
+        """Remove those of these that no container stands on and that have no name; with `all` those with one, too."""
+        return await self._ask(objectcalls.prune_images(ids, all=all).within(timeout))
+
+    async def create_volume(self, name: str, *, timeout: float | None = None) -> objects.Volume:
+        """Make a named volume; one that is there stays as it is."""
+        return await self._ask(objectcalls.create_volume(name).within(timeout))
+
+    async def volumes(self, *, timeout: float | None = None) -> tuple[objects.Volume, ...]:
+        """List the volumes by name."""
+        return await self._ask(objectcalls.volumes().within(timeout))
+
+    async def rm_volume(self, name: str, *, timeout: float | None = None) -> None:
+        """Remove a volume with its files. Raises VolumeInUse."""
+        await self._ask(objectcalls.rm_volume(name).within(timeout))
+
+    async def stuck_networks(self, *, timeout: float | None = None) -> tuple[objects.StuckAttachment, ...]:
+        """List what plugins could not take down after a run."""
+        return await self._ask(objectcalls.stuck_networks().within(timeout))
+
+    async def prune_networks(self, *, timeout: float | None = None) -> objects.PrunedNetworks:
+        """Try once more to take down what could not be, and give up what fails again."""
+        return await self._ask(objectcalls.prune_networks().within(timeout))
+
+    async def watch(
+        self,
+        *,
+        pid: int = 0,
+        containerd: str = "",
+        runc_root: str = "",
+        node: bool = False,
+        timeout: float | None = None,
+    ) -> objects.Watch:
+        """Watch what others run, one of these: each end goes into ledger and events. Raises CannotWatch."""
+        return await self._ask(objectcalls.watch(pid, containerd, runc_root, node=node).within(timeout))
+
+    async def watches(self, *, timeout: float | None = None) -> tuple[objects.Watch, ...]:
+        """List what is watched."""
+        return await self._ask(objectcalls.watches().within(timeout))
+
+    async def end_watch(self, target: str, *, timeout: float | None = None) -> objects.Watch:
+        """End the watch of this name, and return it as it was. Raises NoSuchWatch."""
+        return await self._ask(objectcalls.end_watch(target).within(timeout))
+
+    async def info(self, *, timeout: float | None = None) -> objects.Info:
+        """Return what exitd says of itself: its directories, what evidence works here, its settings."""
+        return await self._ask(objectcalls.info().within(timeout))
+
+    async def metrics(self, *, timeout: float | None = None) -> str:
+        """Return the page that Prometheus reads."""
+        return await self._ask(objectcalls.metrics().within(timeout))
+
+    async def disk_usage(
+        self, *containers: str, images: bool = False, timeout: float | None = None
+    ) -> objects.DiskUsage:
+        """Return what these containers (whole ids), or all, have written and what their logs take; with `images` images
+        and volumes, too."""
+        return await self._ask(objectcalls.disk_usage(containers, images=images).within(timeout))
+
+    async def shut_down_node(self, limit_seconds: int, *, timeout: float | None = None) -> objects.ShutDown:
+        """Stop all of exitd's own containers because the host is about to go down; nothing is begun from then on."""
+        return await self._ask(objectcalls.shut_down_node(limit_seconds).within(timeout))
 
     async def version(self, *, timeout: float | None = None) -> values.Version:
         return await self._ask(calls.version().within(timeout))

@@ -63,12 +63,12 @@ def start(container: str) -> Call[values.Container]:
 def stop(container: str, grace_seconds: int | None, spec: Mapping[str, Any]) -> Call[values.Container]:
     """`spec` is the container's, which may have a grace period of its own."""
     request = message("StopRequest")(id=container, timeout_seconds=grace_seconds)
-    return Call("Stop", request, _grace(grace_seconds, spec) + KILL_SECONDS, _container)
+    return Call("Stop", request, grace_of(grace_seconds, spec) + KILL_SECONDS, _container)
 
 
 def restart(container: str, grace_seconds: int | None, spec: Mapping[str, Any]) -> Call[values.Container]:
     request = message("RestartRequest")(id=container, timeout_seconds=grace_seconds)
-    return Call("Restart", request, _grace(grace_seconds, spec) + KILL_SECONDS + WORK_SECONDS, _container)
+    return Call("Restart", request, grace_of(grace_seconds, spec) + KILL_SECONDS + WORK_SECONDS, _container)
 
 
 def kill(container: str, signal: str, *, everyone: bool, exec_id: str) -> Call[None]:
@@ -199,5 +199,5 @@ def _moment(time: datetime | None) -> dict[str, int] | None:
     return None if time is None else values.moment(time)
 
 
-def _grace(seconds: int | None, spec: Mapping[str, Any]) -> int:
+def grace_of(seconds: int | None, spec: Mapping[str, Any]) -> int:
     return int(spec.get("stop_timeout_seconds", GRACE_SECONDS)) if seconds is None else seconds

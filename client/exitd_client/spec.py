@@ -261,6 +261,25 @@ class Resolver:
     of_image: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSpec:
+    """What makes a container the pause container of a pod. 0: no limit."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    attempt: int = 0
+    on_pause_exit: str = ""  # stop (default) | keep: the members, when the pause container has ended
+    exit_policy: str = ""  # continue (default) | stop: the pause container, when the last member has ended for good
+    memory_bytes: int = 0  # of all containers together
+    log_directory: str = ""
+    pids_limit: int = 0
+    cpu_limit_milli: int = 0
+    active_deadline_seconds: int = 0  # so long after its first start all end
+    sidecars: Sequence[str] = ()  # names of members that only serve the others
+    inits: Sequence[str] = ()  # names of members that come before all others
+
+
 class SpecFields(TypedDict, total=False):
     """Everything that `run` and `create` take besides image and args. What is left out is exitd's choice."""
 
@@ -353,10 +372,10 @@ PARTS = {
     "PortMapping": Port,
     "ExposeSpec": Expose,
     "AddressWish": AddressWish,
+    "PodSpec": PodSpec,
 }
 NAMES: Mapping[type[Any], str] = {each: name for name, each in PARTS.items()}
-GIVEN_APART = ("image", "args")  # words of `run` and `create`
-LEFT = ("pod",)  # pods are made by exitctl, or over the API itself
+GIVEN_APART = ("image", "args", "pod")  # words of `run` and `create`, and of `run_pod`
 
 
 def container_spec(image: str, args: Sequence[str], given: Mapping[str, Any]) -> Any:
@@ -367,6 +386,11 @@ def container_spec(image: str, args: Sequence[str], given: Mapping[str, Any]) ->
     words = {name: _value(value) for name, value in given.items() if value is not None}
     words["env"] = _lines(given.get("env") or {})
     return message("ContainerSpec")(image=image, args=list(args), **words)
+
+
+def part(value: Any) -> Any:
+    """Return a part of a spec as its message."""
+    return _value(value)
 
 
 def update_request(container: str, given: Mapping[str, Any]) -> Any:

@@ -298,15 +298,15 @@ def exit_of(found: Any) -> Exit:
         cause=found.cause,
         source=found.source,
         reason=found.reason,
-        by=_by(found.by) if found.HasField("by") else None,
+        by=by_of(found.by) if found.HasField("by") else None,
         oom=_oom(found.oom) if found.HasField("oom") else None,
-        at=_time(found.at),
+        at=time_of(found.at),
         at_ns=found.at.seconds * SECOND_NS + found.at.nanos,
         at_is_found=found.at_is_found,
         started_at=_time_of(found, "started_at"),
         decision=found.decision,
         rule=found.rule,
-        init=_process_of(found, "init"),
+        init=_process_at(found, "init"),
         left_behind=found.left_behind,
         unverified=found.unverified,
         names=_names(found.names) if found.HasField("names") else None,
@@ -324,8 +324,8 @@ def container_of(found: Any) -> Container:
         labels=dict(spec.labels),
         phase=phase(found.phase),
         run=found.run,
-        init=_process_of(found, "init"),
-        shim=_process_of(found, "shim"),
+        init=_process_at(found, "init"),
+        shim=_process_at(found, "shim"),
         created_at=_time_of(found, "created_at"),
         started_at=_time_of(found, "started_at"),
         finished_at=_time_of(found, "finished_at"),
@@ -358,7 +358,7 @@ def exec_of(found: Any) -> Exec:
         run=found.run,
         args=tuple(found.spec.args),
         phase=found.phase,
-        init=_process_of(found, "init"),
+        init=_process_at(found, "init"),
         started_at=_time_of(found, "started_at"),
         exit=_exit_of(found),
         spec=MessageToDict(found.spec, preserving_proto_field_name=True),
@@ -368,7 +368,7 @@ def exec_of(found: Any) -> Exec:
 def event_of(found: Any) -> Event:
     return Event(
         seq=found.seq,
-        time=_time(found.time),
+        time=time_of(found.time),
         type=found.type,
         id=found.id,
         name=found.name,
@@ -440,22 +440,25 @@ def _optional(found: Any, name: str) -> int | None:
 
 
 def _time_of(found: Any, name: str) -> datetime | None:
-    return _time(getattr(found, name)) if found.HasField(name) else None
+    return time_of(getattr(found, name)) if found.HasField(name) else None
 
 
-def _time(stamp: Any) -> datetime:
+def time_of(stamp: Any) -> datetime:
     """Return the moment, cut to microseconds, which are a datetime's smallest part."""
     return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
 
 
-def _process_of(found: Any, name: str) -> Process | None:
+def _process_at(found: Any, name: str) -> Process | None:
     if not found.HasField(name):
         return None
-    process = getattr(found, name)
-    return Process(pid=process.pid, started_ticks=process.started_ticks)
+    return process_of(getattr(found, name))
 
 
-def _by(found: Any) -> By:
+def process_of(found: Any) -> Process:
+    return Process(pid=found.pid, started_ticks=found.started_ticks)
+
+
+def by_of(found: Any) -> By:
     return By(uid=_optional(found, "uid"), pid=_optional(found, "pid"), policy=found.policy)
 
 

@@ -126,6 +126,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "inspectp": (("exitctl inspectp web", "everything about a pod, as JSON"),),
     "play": (
         ("exitctl play pod.yaml", "make the pods of a Kubernetes manifest"),
+        ("exitctl play --network pods pod.yaml", "the same in a network of CNI"),
         ("exitctl play --down pod.yaml", "take them away again"),
     ),
     "watch": (

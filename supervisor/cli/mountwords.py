@@ -20,6 +20,7 @@ KEYS = {  # of --mount, each with the names that docker and podman know it by
     "size": ("tmpfs-size",),
     "mode": ("tmpfs-mode",),
     "nocopy": ("volume-nocopy",),
+    "subpath": ("volume-subpath", "subpath"),
 }
 _KEY = {name: key for key, names in KEYS.items() for name in names}
 TRUE, FALSE = ("", "true", "1"), ("false", "0")
@@ -119,8 +120,26 @@ def _mount(word: str) -> pb.Mount:
 
 def _of_volume(given: dict[str, str], what: str, destination: str, *, read_only: bool) -> pb.Mount:
     name, no_copy = given.pop("source", ""), _truth(given.pop("nocopy", "false"), what)
+    below = _sub_path(given.pop("subpath"), what) if "subpath" in given else ""
     _refuse_rest(given, what, "volume")
-    return pb.Mount(volume=name, anonymous=not name, destination=destination, read_only=read_only, no_copy=no_copy)
+    if below and not name:
+        raise BadRequest(f"{what}: an anonymous volume is new and has no volume-subpath; name the volume: src=NAME")
+    return pb.Mount(
+        volume=name,
+        anonymous=not name,
+        destination=destination,
+        read_only=read_only,
+        no_copy=no_copy and not below,  # what is below a path is never filled
+        sub_path=below,
+    )
+
+
+def _sub_path(path: str, what: str) -> str:
+    """Return the path as the API has it: relative, without . and empty parts; exitd refuses .. in it."""
+    plain = "/".join(part for part in path.split("/") if part not in ("", "."))
+    if not plain or path.startswith("/"):
+        raise BadRequest(f"{what}: volume-subpath {path!r} is no path in the volume: write it relative, as in DIR/DIR")
+    return plain
 
 
 def _of_tmpfs(given: dict[str, str], what: str, destination: str, *, read_only: bool) -> pb.Mount:

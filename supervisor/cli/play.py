@@ -32,6 +32,13 @@ INIT_SECONDS = 600
 @click.option("-w", "--wait", is_flag=True, help="Wait for their end, print every code and name, and remove them.")
 @click.option("--runtime", default="", metavar="RUNTIME", help="For all pods; default: runtimeClassName, the daemon's.")
 @click.option(
+    "--network",
+    "--net",
+    multiple=True,
+    metavar="NAME[,NAME...]",
+    help="For all pods: bridge, networks' names, none or host; NAME:ip=ADDRESS; default: the daemon's.",
+)
+@click.option(
     "--init-timeout",
     type=parse.LimitSeconds(),
     default=INIT_SECONDS,
@@ -41,7 +48,14 @@ INIT_SECONDS = 600
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.pass_context
 def play(
-    ctx: click.Context, files: tuple[str, ...], down: bool, replace: bool, wait: bool, runtime: str, init_timeout: float
+    ctx: click.Context,
+    files: tuple[str, ...],
+    down: bool,
+    replace: bool,
+    wait: bool,
+    runtime: str,
+    network: tuple[str, ...],
+    init_timeout: float,
 ) -> int:
     """Make the pods of Kubernetes manifests and start them; - is standard input.
 
@@ -53,7 +67,7 @@ def play(
     if down:
         return _down(connect(ctx), kube.names(sources), kube.deployments(sources))
     program = os.path.abspath(runtime) if "/" in runtime else runtime
-    wanted = kube.play(sources, lambda: str(uuid.uuid4()), program, read_profile, this_node())
+    wanted = kube.play(sources, lambda: str(uuid.uuid4()), program, read_profile, this_node(), network)
     for warning in wanted.warnings:
         complain(warning)
     client = connect(ctx)

@@ -143,7 +143,7 @@ DIFFERENT = {
     "--log-driver": "cri (default), json-file, journald or none; no local, syslog, fluentd, k8s-file, passthrough",
     "--log-opt": "max-size, max-file, path and max-buffer-size; docker's mode is --log-mode",
     "--memory": "at least 4m; no swap on top unless --memory-swap says so, where docker gives as much again",
-    "--mount": "type=bind, volume or tmpfs; no image, no glob; of a volume's options volume-nocopy alone",
+    "--mount": "type=bind, volume or tmpfs; no image, no glob; of a volume's options volume-nocopy and volume-subpath",
     "--name": "at most 63 characters",
     "--expose": "only -P looks at it; docker's other uses of it are not there",
     "--ip": "of its first network, whose plugin needs the capability ips; for others --network NAME:ip=ADDRESS",

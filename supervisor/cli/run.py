@@ -81,7 +81,7 @@ LISTS = {
     ),
     "mount": (
         "K=V,...",
-        "Mount by type=bind, volume or tmpfs, src=, dst=, ro, bind-propagation=, tmpfs-size=, tmpfs-mode=.",
+        "By type=bind, volume or tmpfs, src=, dst=, ro, bind-propagation=, volume-subpath=, tmpfs-size=, tmpfs-mode=.",
     ),
     "tmpfs": ("DST[:OPTION,...]", "An empty file system in memory; options: size=, mode=, ro, flags of mount(8)."),
     "device": ("SRC[:DST][:rwm]", "A device of this machine, or a directory of them."),
@@ -224,9 +224,17 @@ def _create(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Contai
         raise BadRequest("--replace: which container? Add its --name")
     fetch_image(client, spec, anew=making.anew)
     container = _made(client, spec, making)
+    if _below(container.spec) != _below(spec):
+        _remove(client, container.id)
+        raise BadRequest("volume-subpath: this exitd is older than exitctl, and has ignored it; restart exitd")
     if container.network_hint:
         complain(container.network_hint)
     return container
+
+
+def _below(spec: pb.ContainerSpec) -> list[str]:
+    """Return the paths in volumes; without them the container would have the whole of each."""
+    return [mount.sub_path for mount in spec.mounts if mount.sub_path]
 
 
 def _made(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:

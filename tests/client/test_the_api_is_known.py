@@ -12,7 +12,20 @@ from typing import Any
 import frozen_api
 import pytest
 
-from exitd_client import AsyncClient, Client, Mount, NeverEnded, calls, errors, messages, spec, values, wire
+from exitd_client import (
+    AsyncClient,
+    Client,
+    Mount,
+    NeverEnded,
+    calls,
+    errors,
+    messages,
+    objectcalls,
+    objects,
+    spec,
+    values,
+    wire,
+)
 from exitd_client.following import Following
 from exitd_client.logfollowing import FollowedLog
 from supervisor.model import errors as daemons
@@ -36,6 +49,9 @@ VALUES = {
     "ContainerStats": values.Stats,
     "NetworkCounters": values.NetworkCounters,
     "Network": values.Network,
+    "Pod": objects.Pod,
+    "HealthResult": objects.HealthResult,
+    **objects.OBJECTS,
 }
 
 
@@ -61,9 +77,8 @@ def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def test_every_field_of_a_spec_can_be_given_or_is_named_as_left_out() -> None:
-    known = {*spec.SpecFields.__annotations__, *spec.GIVEN_APART, *spec.LEFT}
-    assert known == fields_of("ContainerSpec")
-    assert not {*spec.GIVEN_APART, *spec.LEFT} & set(spec.SpecFields.__annotations__)
+    assert {*spec.SpecFields.__annotations__, *spec.GIVEN_APART} == fields_of("ContainerSpec")
+    assert not {*spec.GIVEN_APART} & set(spec.SpecFields.__annotations__)
 
 
 @pytest.mark.parametrize("message", spec.PARTS)
@@ -72,8 +87,7 @@ def test_every_field_of_a_part_can_be_given(message: str) -> None:
 
 
 def test_every_part_of_a_spec_has_its_value() -> None:
-    left = {"PodSpec"}
-    assert _messages("ContainerSpec") - left - {"ContainerSpec"} == set(spec.PARTS)
+    assert _messages("ContainerSpec") - {"ContainerSpec"} == set(spec.PARTS)
 
 
 def _messages(name: str) -> set[str]:
@@ -135,6 +149,62 @@ def test_every_field_of_an_answer_is_read_or_is_named_as_left_out(message: str) 
     renamed = values.RENAMED.get(message, {})
     known = {renamed.get(name, name) for name in fields_of(message) - set(values.LEFT.get(message, ()))}
     assert known <= {field.name for field in fields(VALUES[message])}
+
+
+def test_every_call_of_the_api_is_made_by_both_clients() -> None:
+    made = {*_words(PACKAGE / "calls.py"), *_words(PACKAGE / "objectcalls.py")}
+    named = {method.name for method in messages.service().methods}
+    for client in ("client.py", "aio.py"):
+        assert named - made - {*_words(PACKAGE / client)} == set()
+        used = {
+            node.attr
+            for node in ast.walk(ast.parse((PACKAGE / client).read_text()))
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and "calls" in node.value.id
+        }
+        assert _functions(calls) | _functions(objectcalls) <= used | {"events", "grace_of"}  # events: in following.py
+
+
+def _words(path: pathlib.Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _functions(module: Any) -> set[str]:
+    found = inspect.getmembers(module, inspect.isfunction)
+    return {name for name, each in found if each.__module__ == module.__name__ and not name.startswith("_")}
+
+
+def test_what_a_message_leaves_out_is_none_or_empty() -> None:
+    usage = objects.read(objects.DiskUsage, messages.message("DiskUsageReply")(images={"count": 2}))
+    assert usage.images == objects.Occupied(count=2, active=0, bytes=0, complete=False)
+    assert (usage.containers, usage.layers) == ((), None)
+    watch = objects.read(objects.Watch, messages.message("Watch")(target="7", by={"uid": 0}))
+    assert (watch.target, watch.since, watch.by) == ("7", None, values.By(uid=0, pid=None, policy=""))
+    info = objects.read(objects.Info, messages.message("InfoReply")(evidence={"record": True}, keeper={"pid": 7}))
+    assert (info.evidence, info.keeper) == ({"record": True}, values.Process(pid=7, started_ticks=0))
+    failed = messages.message("HealthResult")(kind="exited", code=0)
+    assert objects.read(objects.HealthResult, failed, status="healthy").code == 0
+    stuck = {"record": "a-1", "ports": [{"host_port": 80}], "networks": ["n"]}
+    (given_up,) = objects.read(
+        objects.PrunedNetworks, messages.message("PruneNetworksReply")(given_up=[stuck])
+    ).given_up
+    assert (given_up.record, given_up.networks, given_up.ports[0].host_port) == ("a-1", ("n",), 80)
+
+
+def test_a_tar_is_cut_into_parts_and_an_error_of_its_reader_is_kept() -> None:
+    whole = list(objectcalls.CopyRequests("web", "/d", b"x" * (objectcalls.CHUNK_BYTES + 1), keep_owner=True))
+    assert [each.WhichOneof("item") for each in whole] == ["start", "data", "data", "finished"]
+    assert (whole[0].start.directory, whole[0].start.keep_owner, len(whole[2].data)) == ("/d", True, 1)
+
+    def broken() -> Iterator[bytes]:
+        yield b"x"
+        raise OSError("the disk")
+
+    cut = objectcalls.CopyRequests("web", "/d", broken(), keep_owner=False)
+    with pytest.raises(OSError, match="the disk"):
+        list(cut)
+    assert isinstance(cut.error, OSError)
 
 
 def test_every_error_of_exitd_has_its_class() -> None:

@@ -1,8 +1,10 @@
 """The Python client beside a real exitd, one for all: the blocking client first, then asyncio's."""
 
 import asyncio
+import io
 import os
 import pathlib
+import tarfile
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,6 +17,7 @@ from exitd_client import (
     Client,
     CommandNotFound,
     ExitdError,
+    Health,
     Hook,
     Hooks,
     Log,
@@ -23,15 +26,21 @@ from exitd_client import (
     NameTaken,
     NoSuchContainer,
     NoSuchNetwork,
+    NoSuchPath,
+    NoSuchWatch,
     OutputTooLong,
+    PodSpec,
     Probe,
     Probes,
     Rights,
     Secrets,
+    ShuttingDown,
     TimedOut,
     Ulimit,
     Unreachable,
+    WrongState,
 )
+from tests.system import images
 from tests.system.daemons import Daemon
 from tests.system.daemons import daemon as running_daemon
 from tests.system.waits import until
@@ -190,6 +199,100 @@ def test_probes_hooks_and_secrets_arrive_and_networks_are_listed(exitd: Client) 
         exitd.create(args=["true"], rootfs="/", network="elsewhere")
 
 
+def tar_of(name: str, content: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def files_in(parts: Iterator[bytes]) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(parts))) as tar:
+        return {each.name: file.read() for each in tar if (file := tar.extractfile(each)) is not None}
+
+
+def test_files_images_and_what_a_container_is_asked(exitd: Client, tmp_path: pathlib.Path) -> None:
+    tar = tmp_path / "root.tar"
+    tar.write_bytes(images.base_layer())
+    image = exitd.import_image(str(tar), "small")
+    exitd.tag("small", "other")
+    details = exitd.inspect_image("other")
+    assert (details.image.id, len(details.layers), details.image.names) == (
+        image.id,
+        1,
+        ("other:latest", "small:latest"),
+    )
+    exitd.create("small", ["/bin/true"], name="box")
+    assert exitd.copy_to("box", "/cache", [tar_of("new", b"word")]).entries == 1
+    assert exitd.stat_path("box", "/cache/new").size_bytes == 4
+    assert files_in(exitd.copy_from("box", "/cache/new")) == {"new": b"word"}
+    assert b"base\n" in files_in(exitd.export("box")).values()
+    found = [each for part in exitd.changes("box") for each in part]
+    assert (b"/cache/new", "added") in [(each.path, each.kind) for each in found]
+    with pytest.raises(NoSuchPath):
+        exitd.stat_path("box", "/absent")
+    with pytest.raises(ZeroDivisionError):
+        exitd.copy_to("box", "/cache", (bytes(1 // 0) for _ in "1"))
+    made = exitd.commit("box", "made", changes=["CMD x"], message="m", author="a")
+    assert made.id in exitd.prune_images(made.id, all=True).ids
+    loaded = tmp_path / "saved.tar"
+    loaded.write_bytes(b"".join(exitd.save("small")))
+    (again,) = exitd.load(f"docker-archive:{loaded}", name="again")
+    assert again.names == ("again:latest",)
+    assert exitd.untag("again") == ("again:latest",)
+    exitd.rm("box")
+    exitd.rm_image(again.id)
+    assert exitd.rm_image("other").ids == () and exitd.rm_image("small").ids == (image.id,)
+    exitd.run(args=["cat"], name="in", rootfs="/", stdin=True, health=Health(args=["true"], interval_ns=10**13))
+    assert len(exitd.pids("in")) == 1
+    assert (exitd.healthcheck("in").code, exitd.inspect("in").health) == (0, "healthy")
+    exitd.reopen_log("in")
+    with pytest.raises(WrongState):
+        exitd.resize("in", 10, 10)
+    exitd.close_stdin("in")
+    assert exitd.wait("in", timeout=LIMIT).code == 0
+
+
+def test_pods_volumes_networks_watches_and_the_daemon_itself(up: Daemon, exitd: Client) -> None:
+    pod = exitd.run_pod(PodSpec(name="shop", namespace="x", exit_policy="stop"), labels={"a": "b"})
+    assert (pod.name, pod.namespace, pod.state, pod.spec["exit_policy"]) == ("shop", "x", "SANDBOX_READY", "stop")
+    member = exitd.run(args=["sleep", "1000"], rootfs="/", sandbox=pod.id, stop_signal="SIGKILL")
+    assert [each.id for each in exitd.inspect_pod(pod.id).members] == [member.id]
+    assert [each.id for each in exitd.pods(filters=["label=a=b"])] == [pod.id]
+    assert exitd.stop_pod(pod.id, grace_seconds=1).state == "SANDBOX_NOTREADY"
+    exitd.rm_pod(pod.id)
+    assert exitd.pods() == ()
+    volume = exitd.create_volume("data")
+    assert [(each.name, each.path) for each in exitd.volumes()] == [("data", volume.path)]
+    exitd.rm_volume("data")
+    assert exitd.volumes() == ()
+    assert exitd.stuck_networks() == ()
+    pruned = exitd.prune_networks()
+    assert (pruned.taken_down, pruned.given_up) == ((), ())
+    watch = exitd.watch(pid=os.getpid())
+    assert (watch.kind, watch.target) == ("pid", str(os.getpid()))
+    assert [each.target for each in exitd.watches()] == [watch.target]
+    assert exitd.end_watch(watch.target).target == watch.target
+    with pytest.raises(NoSuchWatch):
+        exitd.end_watch(watch.target)
+    info = exitd.info()
+    assert (info.root, info.pid) == (str(up.root), up.pid)
+    assert "exitd_" in exitd.metrics()
+    made = exitd.create(args=["true"], rootfs="/")
+    usage = exitd.disk_usage(made.id, images=True)
+    assert [each.id for each in usage.containers] == [made.id] and usage.images is not None
+
+
+def test_a_host_that_goes_down_is_said_and_nothing_is_begun_then() -> None:
+    with running_daemon() as daemon, Client(f"{daemon.state}/exitd.sock") as exitd:
+        made = exitd.run(args=["sleep", "1000"], rootfs="/", stop_signal="SIGKILL")
+        assert exitd.shut_down_node(60).ended == (made.id,)
+        with pytest.raises(ShuttingDown):
+            exitd.start(made.id)
+
+
 def test_events_and_a_wait_go_on_over_a_restart_of_exitd(up: Daemon, exitd: Client) -> None:
     exitd.run(args=["sleep", "1000"], name="lives", rootfs="/")
     heard = []
@@ -296,6 +399,18 @@ async def _life(path: str) -> None:
         for each in await exitd.ps(all=True):
             await exitd.rm(each.id)
         assert await exitd.images() == ()
+        await _holdings(exitd)
+
+
+async def _holdings(exitd: AsyncClient) -> None:
+    made = await exitd.create(args=["true"], rootfs="/")
+    assert (await exitd.copy_to(made.id, "/root", tar_of("new", b"word"))).entries == 1
+    assert files_in(iter([part async for part in exitd.copy_from(made.id, "/root/new")])) == {"new": b"word"}
+    pod = await exitd.run_pod(PodSpec(name="shop"))
+    assert (await exitd.stop_pod(pod.id, grace_seconds=1)).state == "SANDBOX_NOTREADY"
+    await exitd.rm_pod(pod.id)
+    await exitd.rm(made.id)
+    assert (await exitd.prune_networks()).given_up == ()
 
 
 async def _one(exitd: AsyncClient, code: int) -> int | None:

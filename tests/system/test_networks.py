@@ -252,6 +252,18 @@ def test_in_a_new_sandbox_a_container_that_begins_anew_knows_the_new_address(cli
     assert f"ME={second}" in cli.field("web-app", "json .Config.Env")
 
 
+def test_a_play_is_in_the_networks_that_it_names(cli: Cli, net: Net, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(OWN_ADDRESS)
+    cli.ok("play", "--network", "second:ip=10.96.0.77", "--net", "pods", str(file))
+    found = json.loads(cli.field("web", "json .NetworkSettings.Networks"))
+    assert (list(found), found["second"]["IPAddress"]) == (["second", "pods"], "10.96.0.77")
+    until(lambda: cli.ok("logs", "web-app") == "10.96.0.77 10.96.0.77", "it has not begun")
+    cli.ok("play", "--down", str(file))
+    refused = cli("play", "--network", "absent", str(file))
+    assert (refused.code, "absent" in refused.err, cli.ok("pods", "-q")) == (125, True, "")
+
+
 def test_the_ports_that_an_image_names_are_published_by_p(cli: Cli, net: Net, tmp_path: pathlib.Path) -> None:
     says: dict[str, object] = {"Cmd": ["/bin/true"], "ExposedPorts": {"80/tcp": {}, "9": {}, "no port": {}}}
     layout = images.layout(tmp_path / "image", web=Made([images.base_layer()], says))

@@ -47,6 +47,17 @@ def test_one_in_use_is_kept_whether_or_not_its_container_runs(cli: Cli) -> None:
     assert cli.ok("volume", "rm", "data") == "data"
 
 
+def test_a_path_in_a_volume_is_mounted_alone_and_leads_nowhere_else(cli: Cli) -> None:
+    below = ("--mount", "src=data,dst=/mnt,volume-subpath=a/b")
+    assert cli.run("--rm", *below, "touch", "/mnt/file").code == 0
+    assert cli.run("--rm", "-v", "data:/srv", "sh", "-c", "ls /srv/a/b; ln -s /etc /srv/out").out == "file\n"
+    assert cli.run("--rm", *below, "ls", "/mnt").out == "file\n"
+    for path, said in (("a/../../..", "allowed is a relative path"), ("out", "mount at /mnt: the path 'out' of data")):
+        refused = cli.run("--rm", "--mount", f"src=data,dst=/mnt,volume-subpath={path}", "ls", "/mnt")
+        assert (refused.code, refused.out, said in refused.err) == (125, "", True), refused
+    cli.ok("volume", "rm", "data")
+
+
 def test_what_is_no_volume_is_refused_by_its_name(cli: Cli) -> None:
     for words in (("rm", "none"), ("inspect", "none")):
         said = cli("volume", *words)

@@ -41,6 +41,7 @@ from supervisor.cli.manifest.objects import (
 from supervisor.cli.manifest.podshape import amount
 from supervisor.cli.manifest.ports import put_ports, refuse_clashes
 from supervisor.cli.manifest.rights import fs_group
+from supervisor.cli.networkwords import NetworkWords, put_networks
 from supervisor.model.errors import BadRequest
 from supervisor.model.pods import FAMILY_KEYS
 
@@ -80,12 +81,14 @@ class Play:
 
 @frozen
 class Machine:
-    """What a pod takes from the machine it is played on."""
+    """What a pod takes from the machine it is played on. `networks` has the network fields alone; empty: the pod's own
+    choice."""
 
     new_uid: Callable[[], str]
     read_profile: Callable[[str], str]
     runtime: str
     node: NodeFacts
+    networks: pb.ContainerSpec
 
 
 @frozen
@@ -110,10 +113,12 @@ def play(
     runtime: str = "",
     read_profile: Callable[[str], str] = no_profiles,
     node: NodeFacts = NO_FACTS,
+    network: tuple[str, ...] = (),
 ) -> Play:
     """Return all pods of all files. `new_uid` returns a new uid for each pod: one in a file belongs to another
-    cluster's pod. `read_profile` returns the text of a seccomp profile's file. Raises BadRequest."""
-    notes = Notes()
+    cluster's pod. `read_profile` returns the text of a seccomp profile's file. `network`: the words of --network.
+    Raises BadRequest."""
+    networks, notes = _networks(network), Notes()
     documents = _known(sources, notes)
     for document, kind, _ in documents:
         SHAPES[kind](document, notes)
@@ -127,12 +132,22 @@ def play(
     ]
     if not (found or claims or notes.refusals):
         raise BadRequest(f"{', '.join(source.file for source in sources)}: no Pod in there")
-    machine = Machine(new_uid, read_profile, runtime, node)
+    if networks.addresses and len(found) > 1:
+        raise BadRequest(f"--network {' '.join(network)}: an address is one pod's, and there are {len(found)}")
+    machine = Machine(new_uid, read_profile, runtime, node, networks)
     pods = tuple(_pod(source, contents, machine, notes) for source in found)
     _check_names(pods, found, notes)
     _check_ports(pods, found, notes)
     notes.settle()
     return Play(pods, tuple(dict.fromkeys(notes.warnings)), claims)
+
+
+def _networks(network: tuple[str, ...]) -> pb.ContainerSpec:
+    networks = pb.ContainerSpec()
+    put_networks(networks, NetworkWords(network))
+    if "pod" in (networks.network, *networks.more_networks):
+        raise BadRequest("--network pod: a pod has a network of its own; write a network's name, none or host")
+    return networks
 
 
 def names(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], ...]:
@@ -219,7 +234,7 @@ def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes) 
         containers.refuse(notes, "a pod needs a container")
     first = tuple(member_of(each, around, notes, init=True) for each in (inits.items() if inits is not None else ()))
     rest = tuple(member_of(each, around, notes) for each in containers.items())
-    pause = _pause(source, around, machine.runtime, notes)
+    pause = _pause(source, around, machine, notes)
     for member in (*first, *rest):
         if around.down.address_mark.encode() in member.spec.SerializeToString():
             member.spec.address_mark = around.down.address_mark
@@ -241,6 +256,10 @@ def _around(source: PodSource, contents: Contents, machine: Machine, paths: list
         assert shared_pid is not None
         shared_pid.refuse(notes, "hostPID and shareProcessNamespace exclude each other")
     grace, uid = spec.get("terminationGracePeriodSeconds"), machine.new_uid()
+    of_host, asked = spec.get("hostNetwork"), machine.networks.network
+    if flag_of(of_host) and asked not in ("", "host"):
+        assert of_host is not None
+        of_host.refuse(notes, f"--network {asked} asks for another network; drop one of them")
     down = Downward(
         name=source.name,
         namespace=source.namespace,
@@ -249,7 +268,7 @@ def _around(source: PodSource, contents: Contents, machine: Machine, paths: list
         annotations=annotations.pairs() if annotations is not None else {},
         containers=_containers(spec),
         node=machine.node,
-        host_network=flag_of(spec.get("hostNetwork")),
+        host_network=flag_of(of_host) or asked == "host",
         address_mark=f"pod-address-{uid}",
     )
     return Around(
@@ -284,16 +303,16 @@ def _containers(spec: Field) -> dict[str, Field]:
     return {text_of(each.get("name")): each for given in lists if given is not None for each in given.items()}
 
 
-def _pause(source: PodSource, around: Around, runtime: str, notes: Notes) -> pb.ContainerSpec:
+def _pause(source: PodSource, around: Around, machine: Machine, notes: Notes) -> pb.ContainerSpec:
     """Return the pause container, with the pod's policy. It ends with the last member, as with podman."""
     spec, limits, seccomp = source.spec, around.limits, pod_seccomp(around, notes)
     hostname, deadline = spec.get("hostname"), spec.get("activeDeadlineSeconds")
-    return pb.ContainerSpec(
+    pause = pb.ContainerSpec(
         security=pb.SecuritySpec(seccomp=seccomp) if seccomp else None,
         name=around.pod,
         namespace=around.namespace,
         image="pause",
-        runtime=runtime or text_of(spec.get("runtimeClassName")),
+        runtime=machine.runtime or text_of(spec.get("runtimeClassName")),
         hostname=text_of(hostname, around.pod),
         network="host" if around.host_network else "",  # the daemon's default
         restart=POLICIES[around.policy],
@@ -310,6 +329,8 @@ def _pause(source: PodSource, around: Around, runtime: str, notes: Notes) -> pb.
             active_deadline_seconds=deadline.integer() if deadline is not None else 0,
         ),
     )
+    pause.MergeFrom(machine.networks)
+    return pause
 
 
 FILES = ("configMap", "secret", "downwardAPI", "projected")

@@ -173,6 +173,19 @@ def test_run_and_create_ask_for_what_goes_not_with_everything(
     assert request.spec.pod.on_pause_exit == "keep"
 
 
+def test_a_daemon_that_has_ignored_a_path_in_a_volume_is_found_out(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    def older(request: pb.CreateContainerRequest) -> pb.CreateContainerReply:
+        mounts = [pb.Mount(volume=each.volume, destination=each.destination) for each in request.spec.mounts]
+        return pb.CreateContainerReply(container=container(spec=pb.ContainerSpec(mounts=mounts)))
+
+    words = ("create", "--mount", "src=data,dst=/d,volume-subpath=a", "--rootfs", "/", "true")
+    assert exitctl(*words).code == 0
+    daemon.answers.CreateContainer = older
+    outcome = exitctl(*words)
+    assert (outcome.code, outcome.out, "older than exitctl" in outcome.err) == (125, "", True)
+    assert [request.force for request in daemon.asked_for(pb.RemoveRequest)] == [True]
+
+
 def test_a_cidfile_gets_the_id_and_is_never_written_over(daemon: FakeDaemon, exitctl: Exitctl, tmp_path: Path) -> None:
     file = tmp_path / "cid"
     assert exitctl("create", "--cidfile", str(file), "--rootfs", "/", "true").code == 0

@@ -42,6 +42,7 @@ def test_every_way_to_mount_arrives() -> None:
             "type=bind,source=e,target=/f,readonly=false,bind-nonrecursive",
             "src=other,dst=/w",
             "type=volume,dst=/x,volume-nocopy",
+            "src=other,dst=/y,volume-subpath=./a//b,volume-nocopy",
             "type=tmpfs,destination=/g,tmpfs-size=64k,tmpfs-mode=700",
         ),
         "tmpfs": ("/h", "/i:size=1m,mode=0755,exec,ro"),
@@ -55,6 +56,7 @@ def test_every_way_to_mount_arrives() -> None:
         pb.Mount(source=os.path.abspath("e"), destination="/f", options=["bind"]),
         pb.Mount(volume="other", destination="/w"),
         pb.Mount(anonymous=True, destination="/x", no_copy=True),
+        pb.Mount(volume="other", destination="/y", sub_path="a/b"),
         pb.Mount(tmpfs=True, destination="/g", size_bytes=64 << 10, mode=0o700),
         pb.Mount(tmpfs=True, destination="/h"),
         pb.Mount(tmpfs=True, destination="/i", size_bytes=1 << 20, mode=0o755, options=["exec"], read_only=True),
@@ -69,6 +71,7 @@ def test_every_way_to_mount_arrives() -> None:
         f"{os.path.abspath('e')}:/f:rw,bind",
         "other:/w:rw",
         "/x:rw",
+        "other/a/b:/y:rw",
     ]
     assert host["Tmpfs"] == {"/g": "rw,size=65536,mode=700", "/h": "rw", "/i": "ro,exec,size=1048576,mode=755"}
 
@@ -86,6 +89,11 @@ def test_every_way_to_mount_arrives() -> None:
         ("type=bind,src=/a,dst=/b,bind-propagation=up", "'up' is none of private"),
         ("type=bind,src=/a,dst=/b,tmpfs-size=1m", "type bind has no tmpfs-size"),
         ("type=tmpfs,src=/a,dst=/b", "type tmpfs has no source"),
+        ("dst=/b,volume-subpath=a", "name the volume: src=NAME"),
+        ("src=a,dst=/b,volume-subpath=", "'' is no path in the volume"),
+        ("src=a,dst=/b,volume-subpath=./", "'./' is no path in the volume"),
+        ("src=a,dst=/b,volume-subpath=/etc", "write it relative, as in DIR/DIR"),
+        ("type=bind,src=/a,dst=/b,volume-subpath=c", "type bind has no volume-subpath"),
         ("type=tmpfs,dst=/b,tmpfs-size=much", "much"),
         ("type=tmpfs,dst=/b,tmpfs-mode=rwx", "'rwx' is no mode"),
         ("type=bind,src=/a,dst=/b,consistency=cached", "'consistency' is none of"),

@@ -23,11 +23,12 @@ def manifest(metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, A
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", **(metadata or {})}, "spec": spec}
 
 
-def read(*texts: str, runtime: str = "", file: str = "pod.yaml") -> Play:
-    return kube.play(tuple(ManifestSource(file, text, "/work") for text in texts), lambda: UID, runtime)
+def read(*texts: str, runtime: str = "", file: str = "pod.yaml", network: tuple[str, ...] = ()) -> Play:
+    sources = tuple(ManifestSource(file, text, "/work") for text in texts)
+    return kube.play(sources, lambda: UID, runtime, network=network)
 
 
-def play(document: dict[str, Any], **how: str) -> Play:
+def play(document: dict[str, Any], **how: Any) -> Play:
     """JSON is YAML, too."""
     return read(json.dumps(document), **how)
 

@@ -243,6 +243,54 @@ def test_the_machines_network_is_the_pause_containers_and_lets_ports_be_said() -
     assert not plan.pause.ports  # they are the machine's already
 
 
+ASKS_ADDRESS = {"env": [{"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}
+
+
+@pytest.mark.parametrize(
+    ("words", "networks", "addresses"),
+    [
+        ((), [""], []),
+        (("none",), ["none"], []),
+        (("a,b", "c"), ["a", "b", "c"], []),
+        (("a:ip=10.0.0.2", "b"), ["a", "b"], [pb.AddressWish(network="a", ips=["10.0.0.2"])]),
+    ],
+)
+def test_networks_of_the_play_are_the_pause_containers(
+    words: tuple[str, ...], networks: list[str], addresses: list[pb.AddressWish]
+) -> None:
+    (plan,) = play(manifest(containers=[container(**ASKS_ADDRESS)]), network=words).pods
+    assert ([plan.pause.network, *plan.pause.more_networks], list(plan.pause.addresses)) == (networks, addresses)
+    assert (plan.members[0].spec.network, bool(plan.members[0].spec.address_mark)) == ("", True)
+
+
+@pytest.mark.parametrize("of_host", [False, True])
+def test_a_play_in_the_machines_network_is_as_a_manifest_that_asks_for_it(of_host: bool) -> None:
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    asked = manifest(hostNetwork=of_host, containers=[container(ports=ports, **ASKS_ADDRESS)])
+    (plan,) = play(asked, network=("host",)).pods
+    assert (plan.pause.network, list(plan.pause.ports)) == ("host", [])
+    assert list(plan.members[0].spec.env) == [f"ME={kube.NO_FACTS.address}"]
+
+
+@pytest.mark.parametrize(
+    ("document", "word", "text"),
+    [
+        (manifest(hostNetwork=True), "a", "spec.hostNetwork: --network a asks for another network; drop one of them"),
+        (manifest(hostNetwork=True), "none", "--network none asks for another network"),
+        (manifest(), "pod", "write a network's name, none or host"),
+        (manifest(), "a,,b", "a name is missing"),
+        (
+            {"apiVersion": "v1", "kind": "List", "items": [manifest(), manifest({"name": "b"})]},
+            "a:ip=10.0.0.2",
+            "an address is one pod's, and there are 2",
+        ),
+    ],
+)
+def test_a_network_that_the_pods_cannot_have_is_refused(document: dict[str, Any], word: str, text: str) -> None:
+    with pytest.raises(BadRequest, match=re.escape(text)):
+        play(document, network=(word,))
+
+
 def test_host_ports_are_published_by_the_pause_container_in_the_daemons_network() -> None:
     ports = [
         {"containerPort": 80, "hostPort": 8080, "hostIP": "127.0.0.1"},
