@@ -172,7 +172,6 @@ class ContainerDoors:
         self._pods = pods
         self._execs = execs
         self._streams = streams
-        self._listed = replies.ListedContainers()
 
     async def CreateContainer(self, request: pb.CreateContainerRequest, by: By) -> pb.CreateContainerReply:
         spec = requests.spec_of(request.spec)
@@ -218,7 +217,7 @@ class ContainerDoors:
 
     async def List(self, request: pb.ListRequest, by: By) -> pb.ListReply:
         views, seq = self._node.listing(request.all, tuple(request.filters))
-        return pb.ListReply(containers=self._listed.messages(views), seq=seq)
+        return pb.ListReply(containers=map(replies.container_message, views), seq=seq)
 
     async def Inspect(self, request: pb.InspectRequest, by: By) -> pb.InspectReply:
         view = await self._node.inspect(requests.id_of(request.id))

@@ -1,6 +1,6 @@
 """Facts become protobuf messages here. Pure, but for the log of what no message can hold."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import structlog
 
@@ -49,7 +49,6 @@ from supervisor.streams.logs import LogPosition
 log = structlog.get_logger(__name__)
 
 MOST_COUNT = 2**64 - 1  # that a field can hold
-MOST_KEPT_BYTES = 4096  # of one spec, encoded
 POD_STATES = {PodState.READY: "SANDBOX_READY", PodState.NOT_READY: "SANDBOX_NOTREADY"}
 
 
@@ -108,7 +107,12 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
     )
 
 
-SPEC_MESSAGES = Remembered(spec_message, pb.ContainerSpec.ByteSize)  # protobuf copies one into each reply
+def _encoded(spec: Spec) -> bytes:
+    return spec_message(spec).SerializeToString()
+
+
+SPECS_BYTES = 8 << 20  # of some ten thousand containers: a list needs those of all
+ENCODED_SPECS = Remembered(_encoded, len, SPECS_BYTES)
 
 
 def volume_message(volume: Volume, users: Iterable[str] = ()) -> pb.Volume:
@@ -151,39 +155,11 @@ def pod_message(view: PodView) -> pb.Pod:
     )
 
 
-class ListedContainers:
-    """Makes the messages of lists. Specs do not change from one list to the next, and take most of the time of a
-    message: they are kept encoded for the next list, those of containers that are in no list any more excepted."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[Spec, bytes | None]] = {}
-
-    def messages(self, views: Iterable[View]) -> list[pb.Container]:
-        before, self._kept = self._kept, {}
-        return [container_message(view, self._encoded(view.container, before)) for view in views]
-
-    def _encoded(self, container: Container, before: Mapping[str, tuple[Spec, bytes | None]]) -> bytes | None:
-        known = before.get(container.id)
-        if known is None or known[0] is not container.spec:
-            known = container.spec, _encoded_spec(container.spec)
-        self._kept[container.id] = known
-        return known[1]
-
-
-def _encoded_spec(spec: Spec) -> bytes | None:
-    """Return None for one that no message can hold, or that is too large to be kept."""
-    try:
-        encoded = spec_message(spec).SerializeToString()
-    except (ValueError, TypeError, OverflowError):  # `container_message` has something for it
-        return None
-    return encoded if len(encoded) <= MOST_KEPT_BYTES else None
-
-
-def container_message(view: View, spec: bytes | None = None) -> pb.Container:
+def container_message(view: View) -> pb.Container:
     """Return the message of a container. What an earlier version stored and no message can hold leaves out this
-    container's details, and spoils no list. `spec`: its spec's message, encoded, if that is at hand."""
+    container's details, and spoils no list."""
     try:
-        return _container_message(view, spec)
+        return _container_message(view)
     except (ValueError, TypeError, OverflowError) as error:  # UnicodeError is a ValueError
         container = view.container
         return pb.Container(
@@ -197,19 +173,19 @@ def container_message(view: View, spec: bytes | None = None) -> pb.Container:
         )
 
 
-def _spec_message_of(container: Container, encoded: bytes | None) -> pb.ContainerSpec:
+def _spec_message_of(container: Container) -> pb.ContainerSpec:
     """Return the message of its spec as its run has it. One with an address put into it is a new value each time: to
     remember that would only push others out."""
     if container.spec.address_mark:
         return spec_message(with_address(container.spec, container.networks))
-    return SPEC_MESSAGES.of(container.spec) if encoded is None else pb.ContainerSpec.FromString(encoded)
+    return pb.ContainerSpec.FromString(ENCODED_SPECS.of(container.spec))
 
 
-def _container_message(view: View, spec: bytes | None) -> pb.Container:
+def _container_message(view: View) -> pb.Container:
     container = view.container
     return pb.Container(
         id=container.id,
-        spec=_spec_message_of(container, spec),
+        spec=_spec_message_of(container),
         phase=f"PHASE_{container.phase.name}",
         run=container.run,
         init=_process(container.init),

@@ -45,6 +45,7 @@ from supervisor.model.watched import Observed, Target
 
 T = TypeVar("T")
 MOST = 2**63  # limit of a number in a column, and of a time in ns
+SPECS_BYTES = 256 << 10  # of specs that are being stored: those of about a hundred containers
 MOST_REASON = 200  # characters of the reason why a field cannot be read
 Reader = Callable[[object], object]
 
@@ -260,7 +261,7 @@ def _plain(fact: Any) -> dict[str, object]:
 
 
 ENCODER = json.JSONEncoder(default=_plain, separators=(",", ":"), check_circular=False)
-SPECS: Remembered[Spec, str] = Remembered(encode, len)
+SPECS: Remembered[Spec, str] = Remembered(encode, len, SPECS_BYTES)
 
 
 @cache

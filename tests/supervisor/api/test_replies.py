@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, values
-from supervisor.model.remembered import MOST, Remembered
+from supervisor.model.remembered import MOST_BYTES, Remembered
 from supervisor.model.values import (
     By,
     Container,
@@ -208,14 +208,17 @@ def test_a_stored_container_that_no_message_can_hold_is_listed_without_its_detai
 
 
 def test_a_list_shows_what_its_containers_are_now_whatever_the_list_before_has_shown() -> None:
-    listed = replies.ListedContainers()
     first = Container("c1", Spec(name="web", args=("a",), labels=(("k", "v"),)), Phase.RUNNING, 1, 0)
-    large = Container("c2", Spec(name="x" * 2 * replies.MOST_KEPT_BYTES), Phase.RUNNING, 1, 0)
+    large = Container("c2", Spec(name="x" * 2 * MOST_BYTES), Phase.RUNNING, 1, 0)
     bad = Container("c3", Spec(name="bad", stop_timeout_seconds=2**40), Phase.RUNNING, 1, 0)
     renamed = replace(first, phase=Phase.EXITED, spec=replace(first.spec, name="other"))
     for containers in ([first, large, bad], [first, large, bad], [bad, renamed], [], [first]):
-        views = [View(each) for each in containers]
-        assert listed.messages(views) == [replies.container_message(view) for view in views]
+        for each in containers:
+            shown = replies.container_message(View(each))
+            if each is bad:
+                assert "cannot be shown" in shown.error
+            else:
+                assert shown.spec == replies.spec_message(each.spec)
 
 
 def test_an_exit_or_event_that_no_message_can_hold_is_logged_with_its_row() -> None:
@@ -239,15 +242,15 @@ def test_a_spec_with_an_address_put_into_it_pushes_no_other_one_out_of_what_is_r
 ) -> None:
     made: list[str] = []
 
-    def make(spec: Spec) -> pb.ContainerSpec:
+    def make(spec: Spec) -> bytes:
         made.append(spec.name)
-        return replies.spec_message(spec)
+        return replies.spec_message(spec).SerializeToString()
 
-    monkeypatch.setattr(replies, "SPEC_MESSAGES", Remembered(make, pb.ContainerSpec.ByteSize))
+    monkeypatch.setattr(replies, "ENCODED_SPECS", Remembered(make, len, 1 << 10))
     plain = View(Container("c1", Spec("web"), Phase.RUNNING, 1, AT_NS))
     marked = View(Container("c2", Spec("own", args=("at-MARK",), address_mark="MARK"), Phase.RUNNING, 1, AT_NS))
     replies.container_message(plain)
-    for _ in range(MOST):
+    for _ in range(100):
         assert [*replies.container_message(marked).spec.args] == ["at-127.0.0.1"]
     replies.container_message(plain)
     assert made == ["web"]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.engine.containers import Containers
+from supervisor.model.remembered import Remembered
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import Container, Phase, Spec
 
@@ -69,3 +70,18 @@ def test_a_name_that_is_reserved_for_a_container_that_goes_away_meanwhile_is_nob
         del containers["a"]
         assert containers.named("default", "y") is None
     assert containers.named("default", "y") is None
+
+
+def test_what_was_made_of_a_spec_goes_with_it() -> None:
+    """It may have secrets in it."""
+    made: list[str] = []
+    remembered = Remembered[Spec, str](lambda spec: made.append(spec.name) or spec.name, len, 1 << 20)  # type: ignore[func-returns-value]
+    containers, first = Containers(), Container("a", Spec(name="x"), Phase.CREATED, 1, 0)
+    containers["a"] = first
+    containers["a"] = running = replace(first, phase=Phase.RUNNING)
+    assert [remembered.of(first.spec), remembered.of(running.spec), made] == ["x", "x", ["x"]]
+    containers["a"] = renamed = replace(running, spec=replace(running.spec, name="y"))
+    remembered.of(renamed.spec)
+    assert [remembered.of(first.spec), made] == ["x", ["x", "y", "x"]]
+    containers.pop("a")
+    assert [remembered.of(renamed.spec), made] == ["y", ["x", "y", "x", "y"]]
