@@ -19,7 +19,7 @@ from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
 from supervisor.model import parsing, restart
 from supervisor.model.execs import Exec, ExecSpec
-from supervisor.model.ownaddress import with_address
+from supervisor.model.ownaddress import as_run
 from supervisor.model.pods import PodState
 from supervisor.model.remembered import Remembered
 from supervisor.model.values import (
@@ -174,10 +174,10 @@ def container_message(view: View) -> pb.Container:
 
 
 def _spec_message_of(container: Container) -> pb.ContainerSpec:
-    """Return the message of its spec as its run has it. One with an address put into it is a new value each time: to
-    remember that would only push others out."""
+    """Return the message of its spec as its run has it; while there is no run its address is empty. One with an address
+    put into it is a new value each time: to remember that would only push others out."""
     if container.spec.address_mark:
-        return spec_message(with_address(container.spec, container.networks))
+        return spec_message(as_run(container))
     return pb.ContainerSpec.FromString(ENCODED_SPECS.of(container.spec))
 
 

@@ -35,7 +35,7 @@ from supervisor.model import lifecycle
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShimFailed, TimedOut, WrongState
 from supervisor.model.files import LayerChange, PathStat
 from supervisor.model.health import is_being_ended
-from supervisor.model.ownaddress import with_address
+from supervisor.model.ownaddress import as_run
 from supervisor.model.values import LIVE, By, Container, Phase, RunKey
 from supervisor.monitor import epoll
 from supervisor.runtime.oci import bundle, namefiles, rootfs, view
@@ -217,7 +217,7 @@ class FileDesk(Participant):
         self, container: Container, reading: "_Reading", words: CommitWords, name: str, by: By, *, pause: bool
     ) -> Image:
         """A container is frozen only when a thread is at work that will read it: others' commits may take long."""
-        spec = with_address(container.spec, container.networks)
+        spec = as_run(container)
         if not spec.image_id:
             way = f"exitctl export {spec.name} | exitctl image import - NAME"
             raise WrongState(f"{spec.name} stands on no image of exitd's store; {way} makes one", id=container.id)

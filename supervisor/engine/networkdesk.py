@@ -291,8 +291,8 @@ class NetworkDesk(Participant):
         if not is_last and await asyncio.to_thread(files.exists, self._directory, record):
             return False
         path = namespaces.network_of(self._state, record.container, record.run)
-        with contextlib.suppress(ShimFailed):
-            await self._on_disk(path, lambda: namespace.unmake(path))
+        if not await self._is_unmade(path):
+            self._node.spawn(self._until_unmade(path))  # no record of it is left by which another would come back to it
         event = "network given up, its record was removed"
         if is_last:
             event = "network given up, as was asked"
@@ -302,6 +302,23 @@ class NetworkDesk(Participant):
                 log.error("a record stays, and comes back with the next exitd", record=record.id, why=error.strerror)
         log.warning(event, container=record.container, run=record.run)
         self._records.pop(record.id, None)
+        return True
+
+    async def _until_unmade(self, path: str) -> None:
+        tries = 0
+        while True:
+            await asyncio.sleep(AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)])
+            if await self._is_unmade(path):
+                return
+            tries += 1
+
+    async def _is_unmade(self, path: str) -> bool:
+        """Unmake the namespace of a network that is given up. Return whether nothing of it is left."""
+        try:
+            await self._on_disk(f"the network namespace at {path}", lambda: namespace.unmake(path))
+        except ShimFailed as error:
+            log.warning("a namespace of a network that is given up stays", path=path, why=str(error))
+            return False
         return True
 
     async def _delete(self, record: AttachmentRecord) -> None:

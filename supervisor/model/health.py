@@ -143,12 +143,12 @@ def wanted(container: Container) -> dict[CheckKind, HealthSpec]:
 
 
 def is_being_ended(container: Container) -> bool:
-    """Return whether the run was asked to end, by a caller or a policy. Most signals of a caller's ask for something
-    else: a program may take HUP for a reason to read its configuration again."""
+    """Return whether the run was asked to end, by a caller or a policy. Of a caller's signals only SIGKILL is: another
+    one has no grace behind it, so that a program which ignores it would go on unwatched."""
     asked = container.asked
     if container.ending is not None or asked is None:
         return container.ending is not None
-    return asked.reason is not Reason.KILL or lifecycle.stops(container.spec, asked.signal)
+    return asked.reason is not Reason.KILL or lifecycle.asked_kill(asked)
 
 
 def has_started(container: Container) -> bool:

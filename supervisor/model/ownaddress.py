@@ -6,18 +6,24 @@ from shim.frozen import replace
 from supervisor.model import networks
 from supervisor.model.networks import Attached
 from supervisor.model.secrets import mounted_file
-from supervisor.model.values import Mount, Spec
+from supervisor.model.values import LIVE, Container, Mount, Spec
 
 LOOPBACK = "127.0.0.1"
 
 
-def with_address(spec: Spec, attached: Iterable[Attached]) -> Spec:
-    """Return the spec with the first address that the run has, or its loopback's, wherever its mark stands: in the
-    command line, in variables and in files."""
+def as_run(container: Container) -> Spec:
+    """Return the spec as the container's run has it; while there is none its address is empty."""
+    without = LOOPBACK if container.phase in LIVE else ""
+    return with_address(container.spec, container.networks, without=without)
+
+
+def with_address(spec: Spec, attached: Iterable[Attached], *, without: str = LOOPBACK) -> Spec:
+    """Return the spec with the first address that the run has, or `without`, its loopback's, wherever its mark stands:
+    in the command line, in variables and in files."""
     mark = spec.address_mark
     if not mark:
         return spec
-    address = next(iter(networks.addresses(attached)), LOOPBACK)
+    address = next(iter(networks.addresses(attached)), without)
 
     def put(texts: Iterable[str]) -> tuple[str, ...]:
         return tuple(text.replace(mark, address) for text in texts)

@@ -250,6 +250,8 @@ def test_in_a_new_sandbox_a_container_that_begins_anew_knows_the_new_address(cli
     until(lambda: f"{second} {second}" in cli.ok("logs", "web-app").splitlines(), "it has not begun anew")
     assert cli.ok("exec", "web-app", "sh", "-c", "echo $ME") == second
     assert f"ME={second}" in cli.field("web-app", "json .Config.Env")
+    cli.ok("stopp", "web")
+    until(lambda: '"ME="' in cli.field("web-app", "json .Config.Env"), "an ended run has an address")
 
 
 def test_a_play_is_in_the_networks_that_it_names(cli: Cli, net: Net, tmp_path: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, values
+from supervisor.model.networks import Attached
 from supervisor.model.remembered import MOST_BYTES, Remembered
 from supervisor.model.values import (
     By,
@@ -235,6 +236,24 @@ def test_a_reply_is_the_callers_own_though_its_spec_is_encoded_once() -> None:
     view = View(Container("c1", Spec("web"), Phase.RUNNING, 1, AT_NS))
     replies.container_message(view).spec.name = "other"
     assert replies.container_message(view).spec.name == "web"
+
+
+@pytest.mark.parametrize(
+    ("phase", "networks", "shown"),
+    [
+        (Phase.CREATING, (), ""),
+        (Phase.CREATED, (), "127.0.0.1"),
+        (Phase.CREATED, (Attached("n", "eth0", addresses=("10.0.0.7/16",)),), "10.0.0.7"),
+        (Phase.EXITED, (Attached("n", "eth0", addresses=("10.0.0.7/16",)),), "10.0.0.7"),
+        (Phase.EXITED, (), ""),
+        (Phase.RESTARTING, (), ""),
+    ],
+)
+def test_its_own_address_is_that_of_its_run_and_empty_without_one(
+    phase: Phase, networks: tuple[Attached, ...], shown: str
+) -> None:
+    marked = Container("c", Spec("own", env=("ME=MARK",), address_mark="MARK"), phase, 1, AT_NS, networks=networks)
+    assert [*replies.container_message(View(marked)).spec.env] == [f"ME={shown}"]
 
 
 def test_a_spec_with_an_address_put_into_it_pushes_no_other_one_out_of_what_is_remembered(

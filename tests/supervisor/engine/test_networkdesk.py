@@ -2,20 +2,23 @@
 
 import asyncio
 import json
+from collections.abc import Coroutine
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from supervisor.config.settings import Config
+from supervisor.engine import networkdesk
 from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.engine.node import Node
-from supervisor.model.errors import BadRequest, WrongState
+from supervisor.model.errors import BadRequest, ToolFailed, WrongState
 from supervisor.model.networks import AddressWish, PublishedPort
 from supervisor.model.values import Container, Phase, Spec
 from supervisor.network import calls, conflist, files, hostports, namespace, plugins
 from supervisor.network.conflist import NetworkConfig
+from supervisor.network.records import AttachmentRecord, NetworkLink
 
 
 def test_a_chosen_port_is_the_containers_before_it_is_recorded_until_it_is_discarded() -> None:
@@ -88,3 +91,42 @@ def test_what_no_network_takes_any_more_is_not_passed_over(tmp_path: Path, monke
     with pytest.raises(BadRequest, match=r"addresses: network plain .*ips"):
         asyncio.run(desk.attach(Container("a", spec, Phase.CREATING, 1, 0)))
     assert not list(tmp_path.iterdir())
+
+
+GONE = "0" * 64
+
+
+def test_the_namespace_of_a_network_that_is_given_up_is_unmade_when_that_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory in the place of its file stands for a kernel that refuses."""
+
+    async def delete(*_: object) -> None:
+        raise ToolFailed("the switch does not answer")
+
+    monkeypatch.setattr(plugins, "delete", delete)
+    monkeypatch.setattr(networkdesk, "AGAIN_SECONDS", (0.01,))
+    link = NetworkLink("eth0", _network("plain", publishes=False), ("/plugins",))
+    path = tmp_path / "netns" / f"{GONE}-1"
+    path.mkdir(parents=True)
+    (tmp_path / "networks").mkdir()
+    files.write(str(tmp_path / "networks"), AttachmentRecord(GONE, 1, (link,)))
+    begun: list[asyncio.Future[object]] = []
+
+    def spawn(work: Coroutine[Any, Any, object]) -> None:
+        begun.append(asyncio.ensure_future(work))
+
+    async def until_nothing_is_left() -> None:
+        node = SimpleNamespace(containers=KnownHere(), spawn=spawn)
+        desk = NetworkDesk(cast(Node, node), Config, str(tmp_path), str(tmp_path))
+        await desk.load()
+        desk.look()
+        await desk.after_clean_up(GONE)
+        given_up = (await desk.prune_networks()).given_up
+        assert [(each.record, each.why) for each in given_up] == [(f"{GONE}-1", "the switch does not answer")]
+        path.rmdir()
+        path.touch()
+        await asyncio.wait_for(asyncio.gather(*begun), 30)
+
+    asyncio.run(until_nothing_is_left())
+    assert not path.exists() and not list((tmp_path / "networks").iterdir())

@@ -126,7 +126,7 @@ def test_who_was_asked_to_end_is_not_ended_by_a_probe_and_a_signal_for_something
         (Reason.STOP, 15, True),
         (Reason.NODE_SHUTDOWN, 15, True),
         (Reason.KILL, 9, True),
-        (Reason.KILL, 15, True),
+        (Reason.KILL, 15, False),  # its stop signal, with no grace behind it: it may ignore that
         (Reason.KILL, 1, False),
         (Reason.KILL, 10, False),
     ):
