@@ -42,6 +42,26 @@ def bind_network(path: str) -> None:
     _check(lib.exitd_bind_network(os.fsencode(path)), f"a network namespace at {path}")
 
 
+def user_namespace(first: int, count: int) -> int:
+    """Make a user namespace whose users and groups 0 to `count` - 1 are those from `first` on. Return its descriptor,
+    which the caller closes. Raises OSError."""
+    return _check(lib.exitd_user_namespace(first, count, ffi.NULL), "a user namespace")
+
+
+def user_and_network(first: int, count: int) -> tuple[int, int]:
+    """As `user_namespace`, with a network namespace that belongs to it, whose loopback interface is up. The caller
+    closes both. Raises OSError."""
+    network_fd = ffi.new("int *")
+    user_fd = _check(lib.exitd_user_namespace(first, count, network_fd), "a user and a network namespace")
+    return user_fd, int(network_fd[0])
+
+
+def mapped_tree(path: str, user_fd: int) -> int:
+    """Return a descriptor of a mount of this directory, mounted nowhere, whose files have the owners that the user
+    namespace gives them. The caller closes it. Raises OSError: EINVAL where the file system has no such mounts."""
+    return _check(lib.exitd_mapped_tree(os.fsencode(path), user_fd), f"a mount of {path} with other owners")
+
+
 def set_subreaper(on: bool) -> None:
     """prctl(2) PR_SET_CHILD_SUBREAPER for this process."""
     _check(lib.exitd_set_subreaper(int(on)), "PR_SET_CHILD_SUBREAPER")

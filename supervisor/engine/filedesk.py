@@ -69,7 +69,8 @@ class FileDesk(Participant):
 
     def __init__(self, node: Node, operations: Operations, images: ImageDesk, settings: Settings) -> None:
         self._node, self._operations, self._images = node, operations, images
-        self._containers, self._root, self._now = node.containers, settings.root, settings.now
+        self._containers, self._now = node.containers, settings.now
+        self._root, self._state = settings.root, settings.state
         self._works = Aside(MOST_AT_ONCE, WORK_SECONDS)
         self._looks = Aside(MOST_AT_ONCE, LOOK_SECONDS)
         self._users: dict[str, set[_Use]] = {}  # works under way, by container
@@ -426,11 +427,11 @@ class FileDesk(Participant):
             container = self._containers.known(found.id)
             if container.phase not in RESTS:
                 raise WrongState(f"{container.spec.name} is {container.phase.value}; try again", id=container.id)
-            root, limits = self._root, self._now().limits
+            root, state, limits = self._root, self._state, self._now().limits
         except BaseException:
             use.end()
             raise
-        work = use.until_done(lambda: view.mounted_root(container, root, limits))
+        work = use.until_done(lambda: view.mounted_root(container, root, state, limits))
         return await self._looks.run(what, work, late=use.end)
 
     async def _lives(self, container: Container) -> bool:

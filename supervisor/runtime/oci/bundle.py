@@ -6,6 +6,7 @@ ROOT/c/ID/etc/                  hosts, hostname and resolv.conf, made anew for e
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
 ROOT/c/ID/files/, secrets/      what its mounts of files have in them, see `contents.py`
 ROOT/c/ID/subpaths/             what it mounts of a path in a volume, see `subpaths.py`
+STATE/roots/ID/merged           where the overlay of a container with users of its own is mounted, see `rootfs.py`
 ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
 """
 
@@ -22,8 +23,9 @@ from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
 from supervisor.model import networks, pods
 from supervisor.model.errors import BadRequest, CannotConfine, ShimFailed
+from supervisor.model.idranges import IdRange
 from supervisor.model.ownaddress import with_address
-from supervisor.model.values import Container, LogDriver, Mount, Spec
+from supervisor.model.values import Container, ForeignStreams, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
 from supervisor.runtime.oci import (
     cgroups,
@@ -77,6 +79,30 @@ def directory_of(root: str, container: str) -> str:
     return f"{root}/c/{container}"
 
 
+def apart_of(state: str, container: str) -> str:
+    """Return where the root of a container with users of its own is mounted, in a directory of all of these."""
+    return f"{state}/roots/{container}"
+
+
+def all_ids(root: str) -> list[str]:
+    """Return the ids of all containers that have a directory. Raises OSError."""
+    try:
+        return os.listdir(f"{root}/c")
+    except FileNotFoundError:
+        return []
+
+
+def ids_of(container: str, root: str) -> IdRange | None:
+    """Return the range of ids that its config.json gives it; None without one. Raises OSError."""
+    linux = (_read(directory_of(root, container)) or {}).get("linux")
+    return spec.ids_in(cast("dict[str, object]", linux)) if isinstance(linux, dict) else None
+
+
+def stream_owner(wanted: Spec, foreign: ForeignStreams) -> tuple[int, int]:
+    """Return the user and group to whom the pipes of a process in it belong: its root may open /dev/stdout."""
+    return (foreign.uid, foreign.gid) if wanted.ids is None else (wanted.ids.first, wanted.ids.first)
+
+
 def log_path(root: str, container: Container) -> str:
     """Return the path of the current log file; empty if the log driver writes none."""
     log = container.spec.log
@@ -119,7 +145,10 @@ def prepare(
             raise CannotConfine(str(refusal))
         for path in (os.path.dirname(directory), directory, f"{directory}/bundle"):  # makedirs' mode is the last one's
             os.makedirs(path, mode=0o700, exist_ok=True)
-        merged = "" if container.spec.bundle else rootfs.prepare(container.spec, f"{directory}/rootfs", limits)
+        apart = apart_of(state, container.id)
+        merged = "" if container.spec.bundle else rootfs.prepare(container.spec, f"{directory}/rootfs", limits, apart)
+        if container.spec.ids is not None:
+            cgroups.let_pass(default_cgroup(container))
         if container.spec.pod:
             rootfs.prepare_shm(f"{directory}/{SHM}")
         if _has_files(container.spec):
@@ -355,7 +384,7 @@ def _host(container: Container) -> spec.Host:
         lacking=tuple((name, str(refusal)) for name, refusal in delegation.lacking().items()),
         capabilities=machine.capabilities() if is_made else (),
         hidden=machine.throttles() if is_made else (),
-        sysctls=machine.sysctls() if is_made else (),
+        sysctls=machine.sysctls(wanted.ids) if is_made else (),
         apparmor=bool(wanted.security.apparmor) and machine.has_apparmor(),
         selinux=bool(wanted.security.selinux) and machine.has_selinux(),
         devices=machine.devices() if is_made and wanted.rights.privileged else (),
