@@ -268,7 +268,7 @@ class NativeExecs:
         user = bundle.user_of_exec(container, e.spec.user, root)
         own_env = document_env(document) if container.spec.bundle else bundle.with_own_address(container).spec.env
         process = execspec.process(document, e.spec, user, own_env)
-        return process, bundle.command_of(process, root, mounts=())
+        return process, bundle.command_of(process, root, mounts=(), ids=container.spec.ids)
 
     async def _plan(self, container: Container, e: Exec) -> bytes:
         path, key = self.directory_of(e.key), e.key

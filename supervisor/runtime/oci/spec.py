@@ -5,7 +5,7 @@ https://github.com/opencontainers/runtime-spec/blob/v1.0.2/config.md, with runc'
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from shim.frozen import frozen
@@ -217,6 +217,16 @@ def restrict(document: Document, *below: str) -> Document:
         if str(mount.get("source", "")).startswith(below):
             kept = [word for word in strings(mount, "options") if word.removeprefix("no") not in ("suid", "dev")]
             mount["options"] = [*dict.fromkeys(kept), *RESTRICTED]
+    return document
+
+
+def keep_flags(document: Document, flags: Callable[[str], tuple[str, ...]]) -> Document:
+    """Return the document with these flags of its source for each bind mount, and without their opposites."""
+    for mount in _objects(document, "mounts"):
+        if _is_bind(mount):
+            kept = flags(str(mount.get("source", "")))
+            opposites = {"rw" if flag == "ro" else flag.removeprefix("no") for flag in kept}
+            mount["options"] = [*(each for each in strings(mount, "options") if each not in {*kept, *opposites}), *kept]
     return document
 
 
