@@ -1,8 +1,8 @@
 """The ids of containers with user namespaces of their own: one range for each, from its admission until nothing of it
 is left.
 
-A range is in the container's spec, and so on the disk before anything has its ids. Whoever it is that a row does not
-name any more, its configuration names its range: what runs on keeps its ids for itself.
+A range is in the container's spec, and so on the disk before anything has its ids. Where no row can be read any more,
+the container's config.json names its range: what runs on keeps its ids for itself.
 """
 
 import asyncio

@@ -27,11 +27,11 @@ class IdRange:
     count: int = COUNT
 
     def outside(self, inside: int) -> int:
-        """Return the machine's id of one in the container; without a place in the range, that of nobody."""
+        """Return the machine's id of one in the container; for one outside the range, that of NOBODY."""
         return self.first + (inside if 0 <= inside < self.count else NOBODY)
 
     def inside(self, outside: int) -> int:
-        """Return the container's id of one of the machine's; nobody, if it is not in the range."""
+        """Return the container's id of one of the machine's; NOBODY, if it is not in the range."""
         return outside - self.first if self.first <= outside < self.first + self.count else NOBODY
 
     def overlaps(self, other: "IdRange") -> bool:

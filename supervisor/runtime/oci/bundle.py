@@ -187,8 +187,8 @@ def prepare(
 
 
 def _keep_flags(document: spec.Document, wanted: Spec) -> None:
-    """Give bind mounts the flags that their sources are mounted with: who has users of its own may not take one away.
-    Raises OSError."""
+    """Give bind mounts the flags that their sources are mounted with: a container with users of its own may take none
+    away. Raises OSError."""
     if wanted.ids is None:
         return
 
@@ -410,7 +410,7 @@ def _host(container: Container) -> spec.Host:
         lacking=tuple((name, str(refusal)) for name, refusal in delegation.lacking().items()),
         capabilities=machine.capabilities() if is_made else (),
         hidden=machine.throttles() if is_made else (),
-        sysctls=machine.sysctls(wanted.ids) if is_made else (),
+        sysctls=machine.sysctls(ids=wanted.ids) if is_made else (),
         apparmor=bool(wanted.security.apparmor) and machine.has_apparmor(),
         selinux=bool(wanted.security.selinux) and machine.has_selinux(),
         devices=machine.devices() if is_made and wanted.rights.privileged else (),

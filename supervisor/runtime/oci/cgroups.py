@@ -143,8 +143,8 @@ def _slice_path(name: str) -> str:
 
 
 def let_pass(cgroups_path: str, root: str = ROOT) -> None:
-    """Let other users pass through the cgroups around this one, which whoever made them may have closed to them: with
-    v1, who has users of its own comes to its cgroup by its path. Raises OSError."""
+    """Let other users pass through the cgroups around this one, which may have been made with a narrow umask: with v1
+    a container with users of its own comes to its cgroup by its path. Raises OSError."""
     if _mode_of(root) is Mode.V2:
         return
     for each in paths(cgroups_path, root).values():

@@ -35,7 +35,7 @@ def source_of(directory: str, index: int, mount: Mount) -> str:
 
 @frozen
 class FileOwners:
-    """Whose the files are: a user, and a group unless it is None. -1: whoever makes them."""
+    """Whose the files are: a user, -1 for exitd's own, and a group, None for the user's."""
 
     user: int = -1
     group: int | None = None

@@ -34,7 +34,7 @@ def capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
 
 
 def sysctls(
-    ids: IdRange | None = None, directory: str = "/proc/sys", groups: str = "/proc/self/gid_map"
+    directory: str = "/proc/sys", groups: str = "/proc/self/gid_map", ids: IdRange | None = None
 ) -> tuple[tuple[str, str], ...]:
     """Return those of NETWORK that this kernel has, by their configuration names. In a user namespace that lacks some
     groups the kernel refuses the range, so there are none; one of its own, with `ids`, gets all of these."""

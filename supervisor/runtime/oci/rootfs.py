@@ -263,12 +263,12 @@ def _lead(directory: str, apart: str, ids: IdRange) -> None:
         release(directory)
     os.makedirs(os.path.dirname(apart), mode=0o711, exist_ok=True)
     _refuse_closed(os.path.dirname(apart))
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    if not os.path.lexists(link):
+        os.symlink(target, link)  # first: it is by the link that `release` finds the rest
     os.makedirs(apart, mode=0o700, exist_ok=True)
     os.chown(apart, 0, ids.first)
     os.chmod(apart, 0o710)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    if not os.path.lexists(link):
-        os.symlink(target, link)
 
 
 def _refuse_closed(directory: str) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from shim import native
-from supervisor.model.errors import BadRequest
+from supervisor.model.errors import BadRequest, WrongState
+from supervisor.model.idranges import IdRange
 from supervisor.model.storage import Storage, StorageKind
 from supervisor.model.values import Mount, Spec
 from supervisor.runtime.oci import bundle, layertrial, rootfs
@@ -233,3 +234,31 @@ def test_a_missing_bundle_is_named(tmp_path: pathlib.Path) -> None:
         rootfs.read_bundle(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     assert rootfs.read_bundle(str(tmp_path)) == (b"{}", f"{tmp_path}/config.json")
+
+
+@needs_root
+def test_with_users_of_its_own_it_is_mounted_where_they_may_come_to_it(
+    lower: pathlib.Path, directory: str, tmp_path: pathlib.Path
+) -> None:
+    for above in (tmp_path, *tmp_path.parents):
+        if not above.stat().st_mode & 0o001:
+            above.chmod(above.stat().st_mode | 0o011)
+    spec = Spec(name="c", rootfs=str(lower), storage=Storage(StorageKind.DISK), ids=IdRange(1 << 20))
+    first = rootfs.prepare(spec, directory, apart=str(tmp_path / "s/roots/c"))
+    assert first == f"{tmp_path}/s/roots/c/merged"
+    assert [os.stat(f"{first}/{name}").st_uid for name in (".", "file")] == [1 << 20] * 2
+    assert [os.stat(each).st_mode & 0o777 for each in (tmp_path / "s/roots", tmp_path / "s/roots/c")] == [0o711, 0o710]
+    pathlib.Path(first, "new").write_text("kept")
+
+    # An exitd with another state directory finds what is mounted, and what has been written.
+    second = rootfs.prepare(spec, directory, apart=str(tmp_path / "t/roots/c"))
+    assert pathlib.Path(second, "new").read_text() == "kept"
+    assert not os.path.lexists(tmp_path / "s/roots/c")
+    fd = rootfs.hold(directory)
+    rootfs.release(directory)
+    os.close(fd)
+    assert rootfs.mounts_under(str(tmp_path)) == () and os.listdir(tmp_path / "t/roots") == []
+
+    (tmp_path / "t").chmod(0o700)
+    with pytest.raises(WrongState, match=f"chmod o\\+x {tmp_path}/t,"):
+        rootfs.prepare(spec, directory, apart=str(tmp_path / "t/roots/c"))
