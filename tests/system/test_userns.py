@@ -1,7 +1,6 @@
 """A container with users of its own: what it is inside and on the machine, through all that is done with one."""
 
 import json
-import os
 import pathlib
 from collections.abc import Iterator
 
@@ -44,7 +43,7 @@ def cli(daemon: Daemon, net: Net) -> Iterator[Cli]:
     with daemon.client() as client:
         daemons.remove_all(client)
     until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
-    assert os.listdir(daemon.state / "roots") == []
+    assert list(daemon.state.glob("roots/*")) == []
 
 
 def ids_on_the_machine(cli: Cli, name: str) -> list[str]:
