@@ -7,6 +7,8 @@ from typing import Any
 
 from shim._native import ffi, lib
 
+USERNS_LIMIT = "their number is limited by user.max_user_namespaces of sysctl"  # ENOSPC, user_namespaces(7)
+
 
 def _check(result: int, what: str) -> int:
     if result < 0:
@@ -45,14 +47,16 @@ def bind_network(path: str) -> None:
 def user_namespace(first: int, count: int) -> int:
     """Make a user namespace whose users and groups 0 to `count` - 1 are those from `first` on. Return its descriptor,
     which the caller closes. Raises OSError."""
-    return _check(lib.exitd_user_namespace(first, count, ffi.NULL), "a user namespace")
+    return _check(lib.exitd_user_namespace(first, count, ffi.NULL), f"a user namespace ({USERNS_LIMIT})")
 
 
 def user_and_network(first: int, count: int) -> tuple[int, int]:
     """As `user_namespace`, with a network namespace that belongs to it, whose loopback interface is up. The caller
     closes both. Raises OSError."""
     network_fd = ffi.new("int *")
-    user_fd = _check(lib.exitd_user_namespace(first, count, network_fd), "a user and a network namespace")
+    user_fd = _check(
+        lib.exitd_user_namespace(first, count, network_fd), f"a user and a network namespace ({USERNS_LIMIT})"
+    )
     return user_fd, int(network_fd[0])
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from shim.frozen import frozen
+from supervisor.images import idxattrs
 from supervisor.images.pack import DIRECTORY, PLACE, Cross
 from supervisor.images.tar import BadTar, TarEntry, TarKind, TarReader
 from supervisor.images.unpack import kept_xattrs, safe_path
@@ -226,8 +227,9 @@ class _Extraction:
         sticky = entry.mode & stat.S_ISVTX if entry.kind is TarKind.DIRECTORY else 0
         os.fchmod(fd, entry.mode if self._keeping.owner else entry.mode & PERMISSIONS | sticky)
         for name, value in kept_xattrs(entry.xattrs).items() if self._keeping.xattrs else ():
+            ids = self._keeping.ids
             try:
-                os.setxattr(fd, name, value)
+                os.setxattr(fd, name, value if ids is None else idxattrs.outside(name, value, ids))
             except OSError as error:
                 if error.errno != errno.ENOTSUP:  # a tmpfs has none; cp(1) copies without them there, too
                     raise

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from shim import native
 from shim.frozen import frozen, replace
-from supervisor.images import tarwriter
+from supervisor.images import idxattrs, tarwriter
 from supervisor.images.tar import MOST_ID, BadTar, TarEntry, TarKind
 from supervisor.images.unpack import MOST_DEPTH, kept_xattrs
 from supervisor.model.errors import WrongState
@@ -210,7 +210,7 @@ class _Packer:
         self._levels.append(level)
         if native.file_system(directory_fd) not in regular.MADE_UP:  # what /proc has are no files
             level.rest.extend(sorted(os.listdir(directory_fd), reverse=True))
-        return _header(entry_of(name, status, xattrs=xattrs_of(directory_fd, name), ids=self._ids))
+        return _header(entry_of(name, status, xattrs=self._xattrs(directory_fd, name), ids=self._ids))
 
     def _file(self, fd: int, name: str, status: os.stat_result) -> Iterator[bytes]:
         key = status.st_dev, status.st_ino
@@ -224,13 +224,20 @@ class _Packer:
             raise WrongState(f"{name!r}: {error.strerror}") from error
         try:
             size = os.fstat(file_fd).st_size
-            entry = entry_of(name, status, xattrs=xattrs_of(file_fd, name), ids=self._ids)
+            entry = entry_of(name, status, xattrs=self._xattrs(file_fd, name), ids=self._ids)
             yield _header(replace(entry, size_bytes=size))
             yield from _content(file_fd, size, name)
         finally:
             os.close(file_fd)
         if status.st_nlink > 1 and len(self._links) < MOST_LINKS:
             self._links[key] = name
+
+    def _xattrs(self, fd: int, name: str) -> Mapping[str, bytes]:
+        found = xattrs_of(fd, name)
+        ids = self._ids
+        if ids is None or idxattrs.NAMES.isdisjoint(found):
+            return found
+        return {key: idxattrs.inside(key, value, ids) for key, value in found.items()}
 
 
 def _content(file_fd: int, size: int, name: str) -> Iterator[bytes]:
