@@ -79,7 +79,6 @@ def refuse_unfit(spec: Spec) -> None:
         )
     if spec.runtime_type:
         raise BadRequest(
-            f"userns auto: {spec.runtime} is {spec.runtime_type}, a shim of its own, which is not given any users; "
-            "choose runc or crun",
+            f"userns auto: {spec.runtime} is a shim of its own, which is given no user namespaces; choose runc or crun",
             field="userns",
         )
