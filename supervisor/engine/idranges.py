@@ -6,7 +6,7 @@ the container's config.json names its range: what runs on keeps its ids for itse
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from shim.frozen import replace
 from supervisor.config.settings import Config
@@ -38,7 +38,8 @@ class IdRanges(Participant):
                 f"userns auto: no ids are configured for it; set userns.base, the first of {wanted.count} ids that "
                 "neither /etc/passwd nor /etc/subuid has, in exitd's configuration"
             )
-        unnamed = await asyncio.to_thread(self._unnamed)
+        named = {each.id for each in self._containers.values() if not each.damaged}
+        unnamed = await asyncio.to_thread(self._unnamed, named)
         # From here on nothing waits: two requests get two ranges.
         chosen = idranges.choose(IdRange(wanted.base, wanted.count), (*unnamed, *self._claimed()))
         if chosen is None:
@@ -58,9 +59,8 @@ class IdRanges(Participant):
         yield from self._promised.values()
         yield from (each.spec.ids for each in self._containers.values() if each.spec.ids is not None)
 
-    def _unnamed(self) -> list[IdRange]:
-        """Return the ranges of containers that have files, and no row that names them. Raises ShimFailed."""
-        named = {each.id for each in self._containers.values() if not each.damaged}
+    def _unnamed(self, named: Collection[str]) -> list[IdRange]:
+        """Return the ranges of other containers that have files. Raises ShimFailed."""
         try:
             return [
                 found

@@ -155,7 +155,7 @@ class _Extraction:
         there = _look(at_fd, name)
         if there is None:
             os.mkdir(name, 0o700, dir_fd=at_fd)
-            self._to_its_root(at_fd, name)
+            self._to_its_root(at_fd, name, stat.S_IFDIR)
         elif not stat.S_ISDIR(there.st_mode):
             raise WrongState("a directory cannot take the place of what is there; remove it first")
         self._directory_facts(path, entry)
@@ -177,8 +177,8 @@ class _Extraction:
         in_place = self._clear(at_fd, name, keep_busy=True)
         fd = _open_busy(at_fd, name) if in_place else os.open(name, NEW, 0o600, dir_fd=at_fd)
         try:
-            if not in_place:
-                self._to_its_root(at_fd, name)
+            if not in_place and self._keeping.ids is not None:
+                os.fchown(fd, *[self._keeping.ids.first] * 2)
             while data := read(CHUNK_BYTES):
                 _write(fd, data)
             self._facts(fd, entry)
@@ -213,7 +213,7 @@ class _Extraction:
             os.symlink(entry.target, name, dir_fd=at_fd)
         else:
             os.mkfifo(name, 0o600, dir_fd=at_fd)
-        self._to_its_root(at_fd, name)
+        self._to_its_root(at_fd, name, stat.S_IFLNK if entry.kind is TarKind.SYMLINK else stat.S_IFIFO)
         if self._keeping.owner:
             os.chown(name, *self._owners(entry), dir_fd=at_fd, follow_symlinks=False)
         if entry.kind is TarKind.FIFO:
@@ -238,11 +238,19 @@ class _Extraction:
         ids = self._keeping.ids
         return (entry.uid, entry.gid) if ids is None else (ids.outside(entry.uid), ids.outside(entry.gid))
 
-    def _to_its_root(self, at_fd: int, name: str) -> None:
-        """What is new belongs to the container's root, if that is another than the machine's."""
-        if self._keeping.ids is not None:
-            first = self._keeping.ids.first
-            os.chown(name, first, first, dir_fd=at_fd, follow_symlinks=False)
+    def _to_its_root(self, at_fd: int, name: str, kind: int) -> None:
+        """What is new belongs to the container's root, if that is another than the machine's. The container may have
+        put another thing in its place by now: only what can be the new one is given away."""
+        if self._keeping.ids is None:
+            return
+        fd = os.open(name, PLACE, dir_fd=at_fd)
+        try:
+            found = os.fstat(fd)
+            is_new = stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
+            if is_new and not (kind == stat.S_IFDIR and os.listdir(f"/proc/self/fd/{fd}")):
+                os.chown(f"/proc/self/fd/{fd}", *[self._keeping.ids.first] * 2)
+        finally:
+            os.close(fd)
 
     def _clear(self, at_fd: int, name: str, *, keep_busy: bool = False) -> bool:
         """Remove what has the name, unless that is a directory. Return whether it is still there, because something is
@@ -285,7 +293,7 @@ class _Extraction:
         if make:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=at_fd)
-                self._to_its_root(at_fd, part)
+                self._to_its_root(at_fd, part, stat.S_IFDIR)
         fd = os.open(part, PLACE, dir_fd=at_fd)
         try:
             if stat.S_ISLNK(os.fstat(fd).st_mode):

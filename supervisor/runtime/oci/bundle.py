@@ -424,10 +424,8 @@ def _make_empty_dirs(container: Container, root: str) -> None:
             path = empty_dir_of(container, root, mount.empty_dir)
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             # Whatever the umask is: members run as different users. setgid: what is made there gets the group, too.
-            mode, (user, group) = (
-                0o777 if mount.group is None else 0o2777,
-                contents.owners_of(mount, container.spec.ids).ids,
-            )
+            mode = 0o777 if mount.group is None else 0o2777
+            user, group = contents.owners_of(mount, container.spec.ids).ids
             with suppress(FileExistsError):
                 os.mkdir(path)
                 os.chown(path, user, group)
