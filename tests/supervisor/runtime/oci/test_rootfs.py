@@ -254,6 +254,10 @@ def test_with_users_of_its_own_it_is_mounted_where_they_may_come_to_it(
     second = rootfs.prepare(spec, directory, apart=str(tmp_path / "t/roots/c"))
     assert pathlib.Path(second, "new").read_text() == "kept"
     assert not os.path.lexists(tmp_path / "s/roots/c")
+    rootfs.unmount_all(str(tmp_path / "t"))  # as after a boot
+    removal.remove_tree(str(tmp_path / "t/roots"))
+    assert rootfs.prepare(spec, directory, apart=str(tmp_path / "t/roots/c")) == second
+    assert pathlib.Path(second, "new").read_text() == "kept"
     fd = rootfs.hold(directory)
     rootfs.release(directory)
     os.close(fd)
