@@ -7,6 +7,8 @@ from typing import Any
 
 from shim._native import ffi, lib
 
+USERNS_LIMIT = "their number is limited by user.max_user_namespaces of sysctl"  # ENOSPC, user_namespaces(7)
+
 
 def _check(result: int, what: str) -> int:
     if result < 0:
@@ -40,6 +42,28 @@ def bind_network(path: str) -> None:
     """Make a network namespace, with its loopback interface up, and bind it at this empty file. The calling thread is
     in it for a moment. OSError with the path in its text."""
     _check(lib.exitd_bind_network(os.fsencode(path)), f"a network namespace at {path}")
+
+
+def user_namespace(first: int, count: int) -> int:
+    """Make a user namespace whose users and groups 0 to `count` - 1 are those from `first` on. Return its descriptor,
+    which the caller closes. Raises OSError."""
+    return _check(lib.exitd_user_namespace(first, count, ffi.NULL), f"a user namespace ({USERNS_LIMIT})")
+
+
+def user_and_network(first: int, count: int) -> tuple[int, int]:
+    """As `user_namespace`, with a network namespace that belongs to it, whose loopback interface is up. The caller
+    closes both. Raises OSError."""
+    network_fd = ffi.new("int *")
+    user_fd = _check(
+        lib.exitd_user_namespace(first, count, network_fd), f"a user and a network namespace ({USERNS_LIMIT})"
+    )
+    return user_fd, int(network_fd[0])
+
+
+def mapped_tree(path: str, user_fd: int) -> int:
+    """Return a descriptor of a mount of this directory, mounted nowhere, whose files have the owners that the user
+    namespace gives them. The caller closes it. Raises OSError: EINVAL where the file system has no such mounts."""
+    return _check(lib.exitd_mapped_tree(os.fsencode(path), user_fd), f"a mount of {path} with other owners")
 
 
 def set_subreaper(on: bool) -> None:

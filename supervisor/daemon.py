@@ -55,6 +55,7 @@ from supervisor.engine.execlife import Execs
 from supervisor.engine.exits import Exits, SecondWitness
 from supervisor.engine.filedesk import FileDesk
 from supervisor.engine.foundlings import Foundlings
+from supervisor.engine.idranges import IdRanges
 from supervisor.engine.imagedesk import ImageDesk, pause_directory, pause_root
 from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.engine.node import Node
@@ -328,7 +329,8 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.push_async_callback(desk.close)
         _warn_of_layers(layers, settings.now())
         refusal = "" if layers.works else f"{layers.detail}; {layers.cure}"
-        admission = Admission(node.containers, desk, settings.now, refusal, networks)
+        ids = IdRanges(node.containers, settings.now, settings.root)
+        admission = Admission(node.containers, desk, settings.now, refusal, networks, ids)
         services = services_over(runs, manager, execs, admission, settings)
         stack.callback(services.prober.close)
         stack.callback(services.pod_keeper.close)
@@ -341,7 +343,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         volume_desk = VolumeDesk(settings.root, node.containers)
         node.join(
             *(tasks, runs, execs, services.ending, services.hooks, services.pod_keeper, services.prober),
-            *(services.changing, desk, volume_desk, file_desk, services.last_words, networks),
+            *(services.changing, desk, volume_desk, file_desk, services.last_words, networks, ids),
         )
         tasks.begin()
         await hub.serve()

@@ -330,6 +330,7 @@ class SpecFields(TypedDict, total=False):
     ports: Sequence[Port]
     expose: Expose
     address_mark: str
+    userns: str
 
 
 class UpdateFields(TypedDict, total=False):

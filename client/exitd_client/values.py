@@ -170,6 +170,7 @@ class Container:
     networks: tuple[Attachment, ...]  # of the current run; a member's are its pod's
     network_hint: str  # why it has none, or not the first, though it asked for the default
     of_containerd: bool  # a task of containerd's
+    ids: tuple[int, int] | None  # the first of its own users' ids on the machine, and how many; None without
     evicted: str  # which volume of its pod has outgrown its limit, and how far; empty: none
     execs: tuple[Exec, ...]
     spec: Mapping[str, Any]
@@ -345,6 +346,7 @@ def container_of(found: Any) -> Container:
         networks=tuple(map(_attachment, found.networks)),
         network_hint=found.network_hint,
         of_containerd=found.of_containerd,
+        ids=(found.ids.first, found.ids.count) if found.HasField("ids") else None,
         evicted=found.evicted,
         execs=tuple(exec_of(each) for each in found.execs),
         spec=MessageToDict(spec, preserving_proto_field_name=True),

@@ -203,6 +203,8 @@ int exitd_unmount(const char *target, int flags);
 int exitd_set_subreaper(int on);
 int64_t exitd_file_system(int fd);
 int exitd_bind_network(const char *path);
+int exitd_user_namespace(uint32_t first, uint32_t count, int *network_fd);
+int exitd_mapped_tree(const char *path, int user_fd);
 /* cffi: end */
 
 _Static_assert(IN_FD == JOIN_FD + JOIN_MAX && SLOT_COUNT == SLOTS_END - STATUS_FD, "the slots lie side by side");

@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core.h"
@@ -74,5 +77,132 @@ int exitd_bind_network(const char *path)
 	if (setns(own_fd, CLONE_NEWNET))
 		abort();
 	close(own_fd);
+	return result;
+}
+
+/* Write the whole map of a user namespace, user_namespaces(7). */
+static int write_map(pid_t pid, const char *file, uint32_t first, uint32_t count)
+{
+	char path[64], line[64];
+	int length = snprintf(line, sizeof line, "0 %u %u\n", first, count), fd, result = 0;
+
+	snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (write(fd, line, (size_t)length) != length)
+		result = -errno;
+	close(fd);
+	return result;
+}
+
+static int open_namespace(pid_t pid, const char *kind)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%d/ns/%s", (int)pid, kind);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Its loopback interface, by a short stay of the calling thread, as in exitd_bind_network. */
+static int loopback_up_in(int network_fd)
+{
+	int own_fd = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC), result;
+
+	if (own_fd < 0)
+		return -errno;
+	if (setns(network_fd, CLONE_NEWNET)) {
+		result = -errno;
+		close(own_fd);
+		return result;
+	}
+	result = loopback_up();
+	if (setns(own_fd, CLONE_NEWNET))
+		abort();
+	close(own_fd);
+	return result;
+}
+
+/* What the namespaces' first process is for: it holds them until its parent has opened them, or has died. It has a copy of
+ * this process, of which only one thread goes on: nothing but system calls. */
+static void hold(const int *until)
+{
+	char byte;
+
+	close(until[1]);
+	while (read(until[0], &byte, 1) < 0 && errno == EINTR)
+		;
+	_exit(0);
+}
+
+static int open_both(pid_t pid, uint32_t first, uint32_t count, int *network_fd)
+{
+	int result = write_map(pid, "gid_map", first, count), user_fd;
+
+	if (!result)
+		result = write_map(pid, "uid_map", first, count);
+	if (result)
+		return result;
+	user_fd = open_namespace(pid, "user");
+	if (user_fd < 0 || !network_fd)
+		return user_fd;
+	*network_fd = open_namespace(pid, "net");
+	result = *network_fd < 0 ? *network_fd : loopback_up_in(*network_fd);
+	if (!result)
+		return user_fd;
+	if (*network_fd >= 0)
+		close(*network_fd);
+	close(user_fd);
+	return result;
+}
+
+/* Make a user namespace in which 0 to count - 1 are the users and groups from `first` on; return its descriptor, or -errno.
+ * With `network_fd`, also a network namespace that belongs to it, with its loopback interface up. Only a process of one thread
+ * can be in a new user namespace, so a child is, without a signal for its end: no handler of SIGCHLD sees it. */
+int exitd_user_namespace(uint32_t first, uint32_t count, int *network_fd)
+{
+	int until[2], result;
+	pid_t pid;
+
+	if (pipe2(until, O_CLOEXEC))
+		return -errno;
+	pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | (network_fd ? CLONE_NEWNET : 0), NULL, NULL, NULL, NULL);
+	if (pid == 0)
+		hold(until);
+	result = pid < 0 ? -errno : open_both(pid, first, count, network_fd);
+	close(until[0]);
+	close(until[1]);
+	while (pid > 0 && waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+		;
+	return result;
+}
+
+/* struct mount_attr, mount_setattr(2): libraries before glibc 2.36 lack it. */
+struct idmap_attr {
+	uint64_t set, clear, propagation, userns_fd;
+};
+
+enum {
+	OPEN_TREE_NUMBER = 428,
+	MOUNT_SETATTR_NUMBER = 442,	/* on every architecture but alpha */
+	TREE_CLONE = 1,
+	IDMAP = 0x100000,
+};
+
+/* A mount of this directory that is mounted nowhere, with the owners of its files as the user namespace maps them. Return its
+ * descriptor, or -errno: EINVAL where the file system cannot do that. */
+int exitd_mapped_tree(const char *path, int user_fd)
+{
+	struct idmap_attr attr = {.set = IDMAP, .userns_fd = (uint64_t)user_fd};
+	int fd = (int)syscall(OPEN_TREE_NUMBER, AT_FDCWD, path, TREE_CLONE | O_CLOEXEC), result;
+
+	if (fd < 0)
+		return -errno;
+	if (!syscall(MOUNT_SETATTR_NUMBER, fd, "", AT_EMPTY_PATH, &attr, sizeof attr))
+		return fd;
+	result = -errno;
+	close(fd);
 	return result;
 }

@@ -19,6 +19,7 @@ from supervisor.api.values import clean, timestamp
 from supervisor.images.facts import Image
 from supervisor.model import parsing, restart
 from supervisor.model.execs import Exec, ExecSpec
+from supervisor.model.idranges import IdRange
 from supervisor.model.ownaddress import as_run
 from supervisor.model.pods import PodState
 from supervisor.model.remembered import Remembered
@@ -104,6 +105,7 @@ def spec_message(spec: Spec) -> pb.ContainerSpec:
         hooks=hooks_message(spec.hooks),
         secrets=secrets_message(spec.secrets),
         address_mark=spec.address_mark,
+        userns=spec.userns,
     )
 
 
@@ -212,7 +214,12 @@ def _container_message(view: View) -> pb.Container:
         streams=_counters(view.streams) if view.streams else None,
         of_containerd=container.spec.task is not None,
         evicted=clean(view.evicted),
+        ids=_ids_message(container.spec.ids),
     )
+
+
+def _ids_message(ids: IdRange | None) -> pb.IdRange | None:
+    return None if ids is None else pb.IdRange(first=ids.first, count=ids.count)
 
 
 def exec_message(e: Exec) -> pb.Exec:

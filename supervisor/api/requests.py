@@ -20,7 +20,7 @@ from supervisor.api.rights import MOST_PIDS, rights_of
 from supervisor.api.secrets import secrets_of, within_bounds
 from supervisor.api.security import security_of
 from supervisor.api.values import absolute, bad, matching, one_of
-from supervisor.model import bounds, parsing, restart, storage
+from supervisor.model import bounds, idranges, parsing, restart, storage
 from supervisor.model.errors import BadRequest
 from supervisor.model.storage import Storage
 from supervisor.model.values import ExitPolicy, Mount, OnPauseExit, Pod, Spec
@@ -321,6 +321,25 @@ def _storage(message: pb.ContainerSpec) -> Storage:
         raise bad("storage", message.storage, str(error)) from error
 
 
+def _userns(message: pb.ContainerSpec) -> str:
+    if message.userns == idranges.KEEP:
+        raise BadRequest(f"userns keep: that {idranges.NO_KEEP}", field="userns")
+    word = one_of("userns", message.userns or idranges.HOST, (idranges.AUTO, idranges.HOST))
+    if word == idranges.HOST:
+        return word
+    hindrances = (
+        ("bundle", bool(message.bundle), "it says itself which namespaces there are"),
+        ("pod", message.HasField("pod") or bool(message.sandbox), "the containers of a pod have the machine's users"),
+        ("pid", message.pid == "host", "the machine's processes are not its own"),
+        ("ipc", message.ipc == "host", "the machine's ipc namespace is not its own"),
+        ("rights.privileged", message.rights.privileged, "its rights end where its own users do"),
+    )
+    for field, is_there, why in hindrances:
+        if is_there:
+            raise BadRequest(f"userns auto, {field}: {why}; drop one of them", field="userns")
+    return word
+
+
 def cpu_of(field: str, milli: int) -> int:
     """Return a limit of CPU time in thousandths of a CPU, 0 for none. Raises BadRequest."""
     if milli and not MIN_CPU_MILLI <= milli <= MAX_CPU_MILLI:
@@ -368,4 +387,5 @@ _SELDOM: dict[str, tuple[str, Callable[[pb.ContainerSpec], Any]]] = {
     "hooks": ("hooks", hooks_of),
     "secrets": ("secrets", lambda m: secrets_of(m.secrets, of_bundle=bool(m.bundle))),
     "address_mark": ("address_mark", lambda m: _address_mark(m.address_mark)),
+    "userns": ("userns", _userns),
 }

@@ -10,6 +10,10 @@ from supervisor.model.errors import BadRequest
 from supervisor.model.mountflags import ALONE, FLAGS, PROPAGATIONS
 
 RELABEL = "exitd changes no SELinux labels: leave it out, and give the files the label that the container may use"
+OWNERS = (
+    "exitd changes no owners of what is mounted; with --userns auto a new volume is the container's, and a directory "
+    "can be given to the first id that exitctl inspect shows: chown"
+)
 KEYS = {  # of --mount, each with the names that docker and podman know it by
     "type": ("type",),
     "source": ("source", "src"),
@@ -60,6 +64,8 @@ def volume(word: str) -> pb.Mount:
     kept = [each for each in options if each not in ("ro", "rw", "rbind", "nocopy")]
     if {"z", "Z"} & {*kept}:
         raise BadRequest(f"mount {word!r}: {RELABEL}")
+    if {"U", "idmap"} & {*kept}:
+        raise BadRequest(f"mount {word!r}: {OWNERS}")
     if wrong := [each for each in kept if each not in (*FLAGS, *PROPAGATIONS, ALONE)]:
         raise BadRequest(f"mount {word!r}: {wrong[0]!r} is none of ro, rw, {', '.join((*FLAGS, *PROPAGATIONS))}")
     named = "/" not in source and source not in (".", "..")

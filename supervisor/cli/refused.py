@@ -7,7 +7,7 @@ Loaded when such an option was typed, and for docs/cli.md; what works as there i
 SHORTS = {"-a": "--attach", "-q": "--quiet"}  # of those below
 
 _NETWORKS = "containers of a network find each other by address; a name for one: --add-host (docs/networks.md)"
-_USERS = "exitd makes no user namespaces; leave it out, and give the command a user without rights by --user"
+_USERS = "exitd chooses the ids: --userns auto gives a container 65,536 that no other has"
 _BLOCKS = "exitd limits no block devices; a bundle may: --bundle DIR, linux.resources.blockIO of its config.json"
 _WINDOWS = "for Windows; the options of Linux are --cpus and --memory"
 _PULLS = "skopeo pulls for exitd; that is set in its configuration, below /etc/containers"
@@ -117,7 +117,6 @@ OPTIONS = {
     "--unsetenv": "start the command without it: env -u NAME PROGRAM",
     "--unsetenv-all": "start the command without them: env -i PROGRAM",
     "--use-api-socket": "bind the socket: -v SOCKET:/run/docker.sock; who can write to it is root in effect",
-    "--userns": _USERS,
     "--uts": "a container has a host name of its own, or its pod's; for the host's: --hostname \"$(hostname)\"",
     "--variant": _PLATFORM,
     "--volume-driver": "volumes are directories of this machine; mount the other on the host, then -v DIR:DST",
@@ -164,7 +163,8 @@ DIFFERENT = {
     "--stop-timeout": "0 or more; docker's -1, no limit, is not there",
     "--sysctl": "of its own namespaces alone; in a pod, not those of the pod's",
     "--ulimit": "podman's word host is not read",
-    "--volume": "names up to 63 characters; labels of SELinux (z, Z) are refused",
+    "--userns": "auto, without options, or host; keep is refused, as podman refuses root's keep-id; no ns:, container:",
+    "--volume": "names up to 63 characters; labels of SELinux (z, Z), podman's U and idmap are refused",
 }
 
 

@@ -51,6 +51,7 @@ VALUES = {
     "mac_address": ("ADDRESS", "The hardware address of its first interface."),
     "ipc": ("MODE", "private (default) or host: this machine's shared memory."),
     "pid": ("MODE", "own (default), pod (a member's: that of its pod) or host."),
+    "userns": ("MODE", "host (default), or auto: users of its own, 65,536 ids that nothing else on this machine has."),
     "pod": ("POD", "Make it a member of this pod."),
     "on_pause_exit": ("WHAT", "A pause container's: stop (default) or keep its members when it has ended."),
     "cpus": ("N", "CPU limit, as in 1.5."),

@@ -256,6 +256,7 @@ def _host_config(spec: pb.ContainerSpec) -> Document:
         "LogConfig": {"Type": spec.log.driver, "Config": log_options(spec.log)},
         "SecurityOpt": security_options(spec.security),
         "Storage": spec.storage,
+        "UsernsMode": "" if spec.userns == "host" else spec.userns,
     }
 
 
@@ -312,7 +313,13 @@ def _own(container: pb.Container) -> Document:
         "Shim": _process(container, "shim"),
         "Init": _process(container, "init"),
         "Streams": _streams(container.streams) if container.HasField("streams") else None,
+        **({"IDMappings": _id_mappings(container.ids)} if container.HasField("ids") else {}),
     }
+
+
+def _id_mappings(ids: pb.IdRange) -> Document:
+    """As podman has them: inside, outside, how many."""
+    return {name: [f"0:{ids.first}:{ids.count}"] for name in ("UidMap", "GidMap")}
 
 
 def _streams(moved: pb.StreamCounters) -> Document:

@@ -76,6 +76,7 @@ class RunOptions:
     log_mode: str = ""
     security_opt: tuple[str, ...] = ()
     storage: str = ""
+    userns: str = ""
     check: CheckWords = field(default_factory=CheckWords)
     rights: RightsWords = field(default_factory=RightsWords)
     limits: LimitWords = field(default_factory=LimitWords)
@@ -151,6 +152,7 @@ def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> p
         sysctls=dict(parse.pair(word, "sysctl") for word in options.limits.sysctl),
         resolver=resolver_spec(options.names),
         storage=options.storage,
+        userns=options.userns,
     )
     put_networks(spec, options.networks)
     return spec

@@ -16,6 +16,7 @@ from supervisor.config.settings import SHIM_V2, CgroupDriver, Given, KernelWitne
 from supervisor.config.tomllines import Path, Table
 from supervisor.model import parsing
 from supervisor.model.errors import BadConfig
+from supervisor.model.idranges import COUNT, MOST_ID
 from supervisor.model.networks import POD
 from supervisor.model.storage import StorageKind
 from supervisor.model.values import LogDriver
@@ -52,6 +53,13 @@ def _count(low: int, high: int) -> Reader:
         return value
 
     return read
+
+
+def _first_id(value: object) -> int:
+    """Below it are the users of this machine."""
+    if isinstance(value, bool) or not isinstance(value, int) or (value and not COUNT <= value <= MOST_ID - COUNT):
+        raise WrongValue(f"must be 0, for none, or a whole number from {COUNT} to {MOST_ID - COUNT}")
+    return value
 
 
 def _directory(value: object) -> str:
@@ -172,6 +180,8 @@ KEYS: dict[str, Reader] = {
     "network.conf_dir": _directory,
     "network.plugin_dirs": _directories,
     "network.default": network_name,
+    "userns.base": _first_id,
+    "userns.count": _count(COUNT, MOST_ID - COUNT),
     "runtimes.*.path": _program,
     "runtimes.*.runtime_type": _runtime_type,
     "runtimes.*.options": _strings("arguments, each a string", _ANY),

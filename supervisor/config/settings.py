@@ -14,6 +14,7 @@ from typing import Any, cast
 from shim.frozen import frozen
 from shim.patterns import LatePattern
 from supervisor.config.tomllines import Path
+from supervisor.model.idranges import COUNT
 from supervisor.model.storage import StorageKind
 from supervisor.model.values import LogDriver
 from supervisor.model.views import Setting
@@ -94,6 +95,14 @@ class NetworkSettings:
 
 
 @frozen
+class UsernsSettings:
+    """From which ids containers with --userns auto get their ranges: `count` of them from `base` on."""
+
+    base: int = 0  # 0: none
+    count: int = 1024 * COUNT
+
+
+@frozen
 class RuntimeEntry:
     """A runtime by name. Without a path it is searched on PATH; with a runtime_type it is a shim v2 binary."""
 
@@ -124,6 +133,7 @@ class Config:
     retention: Retention = field(default_factory=Retention)
     metrics: Metrics = field(default_factory=Metrics)
     network: NetworkSettings = field(default_factory=NetworkSettings)
+    userns: UsernsSettings = field(default_factory=UsernsSettings)
     runtimes: tuple[RuntimeEntry, ...] = ()
 
     def runtime(self, name: str) -> RuntimeEntry:
@@ -159,7 +169,13 @@ class Given:
 
 Values = dict[Path, Given]
 
-TABLES = {"limits": Limits, "retention": Retention, "metrics": Metrics, "network": NetworkSettings}
+TABLES = {
+    "limits": Limits,
+    "retention": Retention,
+    "metrics": Metrics,
+    "network": NetworkSettings,
+    "userns": UsernsSettings,
+}
 PLAIN: tuple[Path, ...] = (  # everything but the runtimes
     *((each.name,) for each in fields(Config) if each.name not in (*TABLES, "runtimes")),
     *((table, each.name) for table, kind in TABLES.items() for each in fields(kind)),
@@ -221,6 +237,7 @@ def config_of(values: Values) -> Config:
         retention=Retention(**_part("retention", plain)),
         metrics=Metrics(**_part("metrics", plain)),
         network=NetworkSettings(**_part("network", plain)),
+        userns=UsernsSettings(**_part("userns", plain)),
         runtimes=tuple(_runtimes(values)),
     )
 

@@ -18,6 +18,7 @@ from typing import TypeVar
 from shim.frozen import replace
 from supervisor.config.settings import LOG_BYTES, CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.containers import Containers
+from supervisor.engine.idranges import IdRanges
 from supervisor.engine.imagedesk import ImageDesk
 from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.images import merge
@@ -362,14 +363,15 @@ class Admission:
         config: Callable[[], Config],
         disk_refusal: str = "",
         networks: NetworkDesk | None = None,
+        ids: IdRanges | None = None,
     ) -> None:
         """`config`: what is in force at this moment. `disk_refusal` says why no writable layer can be on disk here, and
-        the cure; empty if they can. `networks`: without it no container has one."""
+        the cure; empty if they can. `networks`, `ids`: without it no container has one, or user ids of its own."""
         self._containers = containers
         self._images = images
         self._config = config
         self._disk_refusal = disk_refusal
-        self._networks = networks
+        self._networks, self._ids = networks, ids
         self._logs, self._runtimes = Aside(MOST_AT_ONCE), Aside(MOST_AT_ONCE)  # looks at paths that callers name
 
     async def admit(self, spec: Spec, container_id: str) -> Spec:
@@ -399,10 +401,13 @@ class Admission:
         if self._networks is not None:
             spec = self._networks.with_ports(spec, image.config.exposed if image is not None else (), container_id)
         try:
+            if self._ids is not None:
+                spec = await self._ids.settled(spec, container_id)
             await self._images.hold(spec, container_id)
         except BaseException:
-            if self._networks is not None:
-                await self._networks.discarded(container_id)
+            for part in (self._networks, self._ids):
+                if part is not None:
+                    await part.discarded(container_id)
             raise
         return spec
 

@@ -69,7 +69,8 @@ class FileDesk(Participant):
 
     def __init__(self, node: Node, operations: Operations, images: ImageDesk, settings: Settings) -> None:
         self._node, self._operations, self._images = node, operations, images
-        self._containers, self._root, self._now = node.containers, settings.root, settings.now
+        self._containers, self._now = node.containers, settings.now
+        self._root, self._state = settings.root, settings.state
         self._works = Aside(MOST_AT_ONCE, WORK_SECONDS)
         self._looks = Aside(MOST_AT_ONCE, LOOK_SECONDS)
         self._users: dict[str, set[_Use]] = {}  # works under way, by container
@@ -119,10 +120,12 @@ class FileDesk(Participant):
         return await self._looks.run(f"looking at {path}", work, late=use.end)
 
     async def copy_from(self, id: str, path: str, follow: bool, name: str) -> AsyncGenerator[bytes, None]:
+        ids = (await self._containers.find(id)).spec.ids
+
         def send(seen: FilesView) -> Parts:
             fd = seen.open(path, follow=follow)
             try:
-                yield from pack(fd, name or last_part(path), cross=seen.cross, fuse=seen.on_fuse)
+                yield from pack(fd, name or last_part(path), cross=seen.cross, fuse=seen.on_fuse, ids=ids)
             finally:
                 os.close(fd)
 
@@ -136,7 +139,7 @@ class FileDesk(Participant):
         """`begun` is called once the directory is found. Raises what `extract` does, NoSuchPath, TimedOut."""
         use = await self._use(id)
         opened = await self._opened(use)
-        what = f"copying to {directory}"
+        what, keeping = f"copying to {directory}", Keeping(keep_owner, xattrs=True, ids=use.container.spec.ids)
         inflow = use.broken_off_by(Inflow(what))
         ready = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -145,7 +148,7 @@ class FileDesk(Participant):
             try:
                 with opened() as seen, _directory(seen, directory) as into_fd:
                     loop.call_soon_threadsafe(ready.set)
-                    made = _put(inflow, into_fd, Keeping(owner=keep_owner, xattrs=True), seen.cross_to_write)
+                    made = _put(inflow, into_fd, keeping, seen.cross_to_write)
                     seen.check()
                     return made
             finally:
@@ -172,14 +175,16 @@ class FileDesk(Participant):
             work.cancel()
 
     async def export(self, id: str) -> AsyncGenerator[bytes, None]:
+        ids = (await self._containers.find(id)).spec.ids
+
         def send(seen: FilesView) -> Parts:
             device = os.fstat(seen.root_fd).st_dev
 
             def shape(found: FoundEntry) -> tuple[TarEntry, ...] | None:
                 is_mounted = stat.S_ISDIR(found.status.st_mode) and found.status.st_dev != device
-                return (entry_of(found.name, found.status),) if is_mounted else None
+                return (entry_of(found.name, found.status, ids=ids),) if is_mounted else None
 
-            return pack(seen.root_fd, ".", fuse=seen.on_fuse, shape=shape)
+            return pack(seen.root_fd, ".", fuse=seen.on_fuse, shape=shape, ids=ids)
 
         async with aclosing(self._sent(id, "the export", send, root_only=True)) as parts:
             async for part in parts:
@@ -189,7 +194,7 @@ class FileDesk(Participant):
         def send(seen: FilesView) -> Parts:
             spec, upper = use.container.spec, self._upper(use.container)
             with _opened_directory(upper) as upper_fd:
-                for each in changes(upper_fd, spec.layers or (spec.rootfs,), MADE_PLACES):
+                for each in changes(upper_fd, spec.layers or (spec.rootfs,), MADE_PLACES, spec.ids):
                     yield os.fsencode(f"{each.kind} {each.path}\0")
 
         use = await self._use(id)
@@ -225,7 +230,7 @@ class FileDesk(Participant):
 
         def layer() -> Parts:
             with opened(), _opened_directory(self._upper(container)) as upper_fd:
-                yield from layer_tar(upper_fd, spec.layers, MADE_PLACES)
+                yield from layer_tar(upper_fd, spec.layers, MADE_PLACES, spec.ids)
 
         def document(base: bytes, diff_id: str) -> bytes:
             return instructions.document(base, spec, words, diff_id, _utc_text(self._node.clock.now_ns()))
@@ -426,11 +431,11 @@ class FileDesk(Participant):
             container = self._containers.known(found.id)
             if container.phase not in RESTS:
                 raise WrongState(f"{container.spec.name} is {container.phase.value}; try again", id=container.id)
-            root, limits = self._root, self._now().limits
+            root, state, limits = self._root, self._state, self._now().limits
         except BaseException:
             use.end()
             raise
-        work = use.until_done(lambda: view.mounted_root(container, root, limits))
+        work = use.until_done(lambda: view.mounted_root(container, root, state, limits))
         return await self._looks.run(what, work, late=use.end)
 
     async def _lives(self, container: Container) -> bool:

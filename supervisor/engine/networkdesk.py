@@ -158,7 +158,7 @@ class NetworkDesk(Participant):
                     self._refuse_taken(container)
                 record = await self._noted(record.with_link(link))
                 if not attached:
-                    await self._on_disk(f"a network namespace at {path}", lambda: namespace.make(path))
+                    await self._on_disk(f"a network namespace at {path}", lambda: namespace.make(path, spec.ids))
                 result = await plugins.add(link.network, _endpoint(record, link, path), link.plugin_dirs)
                 record = self._records[record.id] = record.with_link(replace(link, result=result))
                 attached.append(_answer(link, result, path))

@@ -15,6 +15,7 @@ from supervisor.images.tar import TarEntry, TarKind
 from supervisor.images.unpack import MOST_DEPTH, OPAQUE_MARK, OPAQUE_XATTR, WHITEOUT
 from supervisor.model.errors import WrongState
 from supervisor.model.files import LayerChange
+from supervisor.model.idranges import IdRange
 
 ELSEWHERE = ("trusted.overlay.redirect", "trusted.overlay.metacopy")  # a part of the file is in a layer below
 ADDED, CHANGED, DELETED = "added", "changed", "deleted"
@@ -31,16 +32,18 @@ class _Level:
     below: tuple[str, ...]
 
 
-def changes(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -> Iterator[LayerChange]:
+def changes(
+    upper_fd: int, lower: Sequence[str], places: Collection[str] = (), ids: IdRange | None = None
+) -> Iterator[LayerChange]:
     """Yield all changes, a directory before what is in it. `lower`: directories that nobody writes to, topmost first.
-    `places`: absolute paths that were made to mount on, and are left out while they are empty. Raises WrongState,
-    OSError."""
+    `places`: absolute paths that were made to mount on, and are left out while they are empty. `ids`: those of the
+    owners in the layer; below they are the container's. Raises WrongState, OSError."""
     levels = [_Level(os.open(".", DIRECTORY, dir_fd=upper_fd), "", _names(upper_fd), tuple(lower))]
     try:
         while levels:
             level = levels[-1]
             if level.rest:
-                yield from _one(levels, level, level.rest.pop(), places)
+                yield from _one(levels, level, level.rest.pop(), places, ids)
             else:
                 os.close(levels.pop().fd)
     finally:
@@ -48,8 +51,11 @@ def changes(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -
             os.close(level.fd)
 
 
-def layer_tar(upper_fd: int, lower: Sequence[str], places: Collection[str] = ()) -> Generator[bytes, None, None]:
-    """Yield the layer as the tar that images have: OCI image-spec, layer.md. Raises as `pack` and `changes` do."""
+def layer_tar(
+    upper_fd: int, lower: Sequence[str], places: Collection[str] = (), ids: IdRange | None = None
+) -> Generator[bytes, None, None]:
+    """Yield the layer as the tar that images have: OCI image-spec, layer.md. The rest as `changes`. Raises as `pack`
+    and `changes` do."""
 
     def shape(found: FoundEntry) -> tuple[TarEntry, ...] | None:
         status, path = found.status, found.name.removeprefix(".")
@@ -66,10 +72,12 @@ def layer_tar(upper_fd: int, lower: Sequence[str], places: Collection[str] = ())
     def marks(found: FoundEntry) -> tuple[TarEntry, ...]:
         return (TarEntry(f"{found.name}/{OPAQUE_MARK}", TarKind.FILE, mode=0o600),) if _is_opaque(found.fd) else ()
 
-    return pack(upper_fd, ".", shape=shape, inside=marks)
+    return pack(upper_fd, ".", shape=shape, inside=marks, ids=ids)
 
 
-def _one(levels: list[_Level], level: _Level, name: str, places: Collection[str]) -> Iterator[LayerChange]:
+def _one(
+    levels: list[_Level], level: _Level, name: str, places: Collection[str], ids: IdRange | None
+) -> Iterator[LayerChange]:
     path = f"{level.path}/{name}"
     try:
         status = os.stat(name, dir_fd=level.fd, follow_symlinks=False)
@@ -85,7 +93,7 @@ def _one(levels: list[_Level], level: _Level, name: str, places: Collection[str]
         _refuse_elsewhere(fd, status, path)
         if not there and path in places and _is_empty(fd, status):
             return
-        if there and below and _holds_places_alone(fd, status, path, below, places):
+        if there and below and _holds_places_alone(fd, status, path, below, places, ids):
             return
         yield LayerChange(CHANGED if there else ADDED, path)
         if not stat.S_ISDIR(status.st_mode):
@@ -102,13 +110,21 @@ def _one(levels: list[_Level], level: _Level, name: str, places: Collection[str]
 
 
 def _holds_places_alone(
-    fd: int, status: os.stat_result, path: str, below: Sequence[str], places: Collection[str]
+    fd: int,
+    status: os.stat_result,
+    path: str,
+    below: Sequence[str],
+    places: Collection[str],
+    ids: IdRange | None,
 ) -> bool:
     """Return whether a directory of the image's was changed by nothing but the places that were made in it."""
     if not stat.S_ISDIR(status.st_mode) or not any(place.startswith(f"{path}/") for place in places):
         return False
     before = os.lstat(below[0])
-    if (status.st_mode, status.st_uid, status.st_gid) != (before.st_mode, before.st_uid, before.st_gid):
+    owners = (status.st_uid, status.st_gid)
+    if ids is not None:
+        owners = ids.inside(status.st_uid), ids.inside(status.st_gid)
+    if (status.st_mode, *owners) != (before.st_mode, before.st_uid, before.st_gid):
         return False
     return all(f"{path}/{name}" in places and _is_empty_in(fd, name) for name in _names(fd))
 

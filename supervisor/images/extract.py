@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from shim.frozen import frozen
+from supervisor.images import idxattrs
 from supervisor.images.pack import DIRECTORY, PLACE, Cross
 from supervisor.images.tar import BadTar, TarEntry, TarKind, TarReader
 from supervisor.images.unpack import kept_xattrs, safe_path
 from supervisor.model.errors import BadRequest, WrongState
+from supervisor.model.idranges import IdRange
 from supervisor.system import regular
 
 CHUNK_BYTES = 128 << 10
@@ -39,6 +41,7 @@ class Keeping:
     owner: bool = False
     xattrs: bool = False
     top: bool = False  # facts of the entry `.` for the directory itself
+    ids: IdRange | None = None  # of the container whose files these are: it has the owners of entries, and what is made
 
 
 @frozen
@@ -152,6 +155,7 @@ class _Extraction:
         there = _look(at_fd, name)
         if there is None:
             os.mkdir(name, 0o700, dir_fd=at_fd)
+            self._to_its_root(at_fd, name, stat.S_IFDIR)
         elif not stat.S_ISDIR(there.st_mode):
             raise WrongState("a directory cannot take the place of what is there; remove it first")
         self._directory_facts(path, entry)
@@ -173,6 +177,8 @@ class _Extraction:
         in_place = self._clear(at_fd, name, keep_busy=True)
         fd = _open_busy(at_fd, name) if in_place else os.open(name, NEW, 0o600, dir_fd=at_fd)
         try:
+            if not in_place and self._keeping.ids is not None:
+                os.fchown(fd, *[self._keeping.ids.first] * 2)
             while data := read(CHUNK_BYTES):
                 _write(fd, data)
             self._facts(fd, entry)
@@ -207,8 +213,9 @@ class _Extraction:
             os.symlink(entry.target, name, dir_fd=at_fd)
         else:
             os.mkfifo(name, 0o600, dir_fd=at_fd)
+        self._to_its_root(at_fd, name, stat.S_IFLNK if entry.kind is TarKind.SYMLINK else stat.S_IFIFO)
         if self._keeping.owner:
-            os.chown(name, entry.uid, entry.gid, dir_fd=at_fd, follow_symlinks=False)
+            os.chown(name, *self._owners(entry), dir_fd=at_fd, follow_symlinks=False)
         if entry.kind is TarKind.FIFO:
             _chmod(at_fd, name, entry.mode & PERMISSIONS)
         os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=at_fd, follow_symlinks=False)
@@ -216,15 +223,34 @@ class _Extraction:
     def _facts(self, fd: int, entry: TarEntry) -> None:
         """In this order: a change of owner removes set-user-id bits and capabilities."""
         if self._keeping.owner:
-            os.fchown(fd, entry.uid, entry.gid)
+            os.fchown(fd, *self._owners(entry))
         sticky = entry.mode & stat.S_ISVTX if entry.kind is TarKind.DIRECTORY else 0
         os.fchmod(fd, entry.mode if self._keeping.owner else entry.mode & PERMISSIONS | sticky)
         for name, value in kept_xattrs(entry.xattrs).items() if self._keeping.xattrs else ():
+            ids = self._keeping.ids
             try:
-                os.setxattr(fd, name, value)
+                os.setxattr(fd, name, value if ids is None else idxattrs.outside(name, value, ids))
             except OSError as error:
                 if error.errno != errno.ENOTSUP:  # a tmpfs has none; cp(1) copies without them there, too
                     raise
+
+    def _owners(self, entry: TarEntry) -> tuple[int, int]:
+        ids = self._keeping.ids
+        return (entry.uid, entry.gid) if ids is None else (ids.outside(entry.uid), ids.outside(entry.gid))
+
+    def _to_its_root(self, at_fd: int, name: str, kind: int) -> None:
+        """What is new belongs to the container's root, if that is another than the machine's. The container may have
+        put another thing in its place by now: only what can be the new one is given away."""
+        if self._keeping.ids is None:
+            return
+        fd = os.open(name, PLACE, dir_fd=at_fd)
+        try:
+            found = os.fstat(fd)
+            is_new = stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
+            if is_new and not (kind == stat.S_IFDIR and os.listdir(f"/proc/self/fd/{fd}")):
+                os.chown(f"/proc/self/fd/{fd}", *[self._keeping.ids.first] * 2)
+        finally:
+            os.close(fd)
 
     def _clear(self, at_fd: int, name: str, *, keep_busy: bool = False) -> bool:
         """Remove what has the name, unless that is a directory. Return whether it is still there, because something is
@@ -267,6 +293,7 @@ class _Extraction:
         if make:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=at_fd)
+                self._to_its_root(at_fd, part, stat.S_IFDIR)
         fd = os.open(part, PLACE, dir_fd=at_fd)
         try:
             if stat.S_ISLNK(os.fstat(fd).st_mode):

@@ -9,10 +9,11 @@ from contextlib import suppress
 
 from shim import native
 from shim.frozen import frozen, replace
-from supervisor.images import tarwriter
+from supervisor.images import idxattrs, tarwriter
 from supervisor.images.tar import MOST_ID, BadTar, TarEntry, TarKind
 from supervisor.images.unpack import MOST_DEPTH, kept_xattrs
 from supervisor.model.errors import WrongState
+from supervisor.model.idranges import IdRange
 from supervisor.system import regular
 
 CHUNK_BYTES = 128 << 10
@@ -44,18 +45,20 @@ def pack(
     fuse: bool = False,
     shape: Shape | None = None,
     inside: Callable[[FoundEntry], Iterable[TarEntry]] | None = None,
+    ids: IdRange | None = None,
 ) -> Generator[bytes, None, None]:
     """Yield the tar of what `top_fd` (O_PATH is enough) names, under `name`; a directory's content is below it. With
     the name `.` the entries of a directory are `./NAME`.
 
     Close it where it is not read to its end: it holds descriptors. `cross`: asked about each file and directory.
     `fuse`: files of FUSE file systems are read. `shape`: asked about each file and directory what it becomes. `inside`:
-    asked about each directory for entries in it that no file has.
+    asked about each directory for entries in it that no file has. `ids`: owners become what they are in the container
+    that has these.
 
     Raises WrongState, naming the entry, for what changes so that no tar can hold it, is too deep, or has too many
     attributes; OSError.
     """
-    packer = _Packer(cross, shape, inside, fuse=fuse)
+    packer = _Packer(cross, shape, inside, fuse=fuse, ids=ids)
     try:
         yield from _collected(packer.all(os.dup(top_fd), name))
     finally:
@@ -63,15 +66,21 @@ def pack(
 
 
 def entry_of(
-    name: str, status: os.stat_result, *, target: str = "", xattrs: Mapping[str, bytes] | None = None
+    name: str,
+    status: os.stat_result,
+    *,
+    target: str = "",
+    xattrs: Mapping[str, bytes] | None = None,
+    ids: IdRange | None = None,
 ) -> TarEntry:
     """Return the entry of a file; of a regular one without its size."""
+    uid, gid = (status.st_uid, status.st_gid) if ids is None else map(ids.inside, (status.st_uid, status.st_gid))
     return TarEntry(
         name,
         _KINDS[stat.S_IFMT(status.st_mode)],
         mode=stat.S_IMODE(status.st_mode),
-        uid=min(status.st_uid, MOST_ID),
-        gid=min(status.st_gid, MOST_ID),
+        uid=min(uid, MOST_ID),
+        gid=min(gid, MOST_ID),
         mtime_ns=status.st_mtime_ns,
         target=target,
         xattrs=xattrs or {},
@@ -127,8 +136,9 @@ class _Packer:
         inside: Callable[[FoundEntry], Iterable[TarEntry]] | None,
         *,
         fuse: bool,
+        ids: IdRange | None,
     ) -> None:
-        self._cross, self._shape, self._inside, self._fuse = cross, shape, inside, fuse
+        self._cross, self._shape, self._inside, self._fuse, self._ids = cross, shape, inside, fuse, ids
         self._levels: list[_PackedLevel] = []
         self._links: dict[tuple[int, int], str] = {}
 
@@ -184,11 +194,11 @@ class _Packer:
                 case stat.S_IFREG:
                     yield from self._file(fd, name, status)
                 case stat.S_IFLNK:
-                    yield _header(entry_of(name, status, target=os.readlink("", dir_fd=fd)))
+                    yield _header(entry_of(name, status, target=os.readlink("", dir_fd=fd), ids=self._ids))
                 case stat.S_IFSOCK:
                     pass  # nothing to connect to is left of one
                 case _:
-                    yield _header(entry_of(name, status))
+                    yield _header(entry_of(name, status, ids=self._ids))
         finally:
             os.close(fd)
 
@@ -200,12 +210,13 @@ class _Packer:
         self._levels.append(level)
         if native.file_system(directory_fd) not in regular.MADE_UP:  # what /proc has are no files
             level.rest.extend(sorted(os.listdir(directory_fd), reverse=True))
-        return _header(entry_of(name, status, xattrs=xattrs_of(directory_fd, name)))
+        return _header(entry_of(name, status, xattrs=self._xattrs(directory_fd, name), ids=self._ids))
 
     def _file(self, fd: int, name: str, status: os.stat_result) -> Iterator[bytes]:
         key = status.st_dev, status.st_ino
         if status.st_nlink > 1 and key in self._links:
-            yield _header(replace(entry_of(name, status, target=self._links[key]), kind=TarKind.HARDLINK))
+            entry = entry_of(name, status, target=self._links[key], ids=self._ids)
+            yield _header(replace(entry, kind=TarKind.HARDLINK))
             return
         try:
             file_fd = regular.open_found(fd, name, fuse=self._fuse)
@@ -213,12 +224,20 @@ class _Packer:
             raise WrongState(f"{name!r}: {error.strerror}") from error
         try:
             size = os.fstat(file_fd).st_size
-            yield _header(replace(entry_of(name, status, xattrs=xattrs_of(file_fd, name)), size_bytes=size))
+            entry = entry_of(name, status, xattrs=self._xattrs(file_fd, name), ids=self._ids)
+            yield _header(replace(entry, size_bytes=size))
             yield from _content(file_fd, size, name)
         finally:
             os.close(file_fd)
         if status.st_nlink > 1 and len(self._links) < MOST_LINKS:
             self._links[key] = name
+
+    def _xattrs(self, fd: int, name: str) -> Mapping[str, bytes]:
+        found = xattrs_of(fd, name)
+        ids = self._ids
+        if ids is None or idxattrs.NAMES.isdisjoint(found):
+            return found
+        return {key: idxattrs.inside(key, value, ids) for key, value in found.items()}
 
 
 def _content(file_fd: int, size: int, name: str) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
 from shim.frozen import frozen
+from supervisor.model.idranges import HOST, IdRange
 from supervisor.model.limits import Change, ContainerLimits, HostDevice
 from supervisor.model.networks import AddressWish, Attached, PublishedPort
 from supervisor.model.resolver import Resolver
@@ -559,6 +560,8 @@ class Spec:
     more_networks: tuple[str, ...] = ()  # eth1 and so on; `network` is eth0
     wishes: tuple[AddressWish, ...] = ()
     address_mark: str = ""  # stands for the address that a run has, wherever it is in its words, variables and files
+    userns: str = HOST  # user namespace: host, the machine's, or auto, its own
+    ids: IdRange | None = None  # those of its own user namespace; settled when it is made
 
     @property
     def networks(self) -> tuple[str, ...]:

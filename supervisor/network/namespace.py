@@ -1,6 +1,7 @@
 """The network namespace of an attachment: made before its ADD, bound at a path, and unbound after its DEL. Blocks.
 
 STATE/netns/ID-RUN        the namespace, as runtime and plugins are given it
+STATE/netns/ID-RUN.user   the user namespace that it belongs to, of a container that has users of its own
 STATE/netns/ID-RUN.lock   held by every plugin that works on the attachment
 
 Decision 47 has why it is bound and not held by a descriptor. network_namespaces(7), flock(2).
@@ -13,25 +14,49 @@ from contextlib import contextmanager, suppress
 
 from shim import native
 from shim.undo import undone_on_failure
+from supervisor.model.idranges import IdRange
+from supervisor.runtime.oci import namespaces
 
 NSFS = 0x6E736673  # statfs(2)
+MS_BIND = 4096
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8  # umount2(2)
 
 
-def make(path: str) -> None:
-    """Make it, in the place of what an earlier one has left. Raises OSError."""
+def make(path: str, ids: IdRange | None = None) -> None:
+    """Make it, in the place of what an earlier one has left. With `ids` it belongs to a user namespace that has these:
+    a container of such users could mount no sysfs in another. Raises OSError."""
     unmake(path)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     with undone_on_failure(lambda: unmake(path)):
-        native.bind_network(path)
+        if ids is None:
+            _make_place(path)
+            native.bind_network(path)
+        else:
+            _bind_both(path, ids)
+
+
+def _bind_both(path: str, ids: IdRange) -> None:
+    """The network comes last: where it is, both are."""
+    user_fd, network_fd = native.user_and_network(ids.first, ids.count)
+    try:
+        for fd, place in ((user_fd, namespaces.users_of(path)), (network_fd, path)):
+            _make_place(place)
+            native.mount(f"/proc/self/fd/{fd}", place, "", MS_BIND, "")
+    finally:
+        os.close(user_fd)
+        os.close(network_fd)
+
+
+def _make_place(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
 def unmake(path: str) -> None:
     """Unbind it and remove its files. Repeatable. Raises OSError."""
-    while is_there(path):
-        native.unmount(path, MNT_DETACH | UMOUNT_NOFOLLOW)
-    for each in (path, f"{path}.lock"):
+    for place in (path, namespaces.users_of(path)):
+        while is_there(place):
+            native.unmount(place, MNT_DETACH | UMOUNT_NOFOLLOW)
+    for each in (path, namespaces.users_of(path), f"{path}.lock"):
         with suppress(FileNotFoundError):
             os.unlink(each)
 

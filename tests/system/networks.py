@@ -158,21 +158,22 @@ class PluginGates(Gates):
         return {"PATH": f"{self.directory}:{os.environ['PATH']}"}
 
 
-def options(made: Net, *plugin_dirs: str) -> tuple[str, ...]:
-    """Of a daemon that has this network as its default."""
-    return ("--config", str(_config(made, [*plugin_dirs, PLUGINS])), "--default-network", "auto")
+def options(made: Net, *plugin_dirs: str, config: str = "") -> tuple[str, ...]:
+    """Of a daemon that has this network as its default. `config`: more of its configuration."""
+    return ("--config", str(_config(made, [*plugin_dirs, PLUGINS], config)), "--default-network", "auto")
 
 
-def _config(made: Net, plugin_dirs: list[str]) -> pathlib.Path:
+def _config(made: Net, plugin_dirs: list[str], more: str) -> pathlib.Path:
     path = made.base / "config.toml"
-    path.write_text(f'[network]\nconf_dir = "{made.configurations}"\nplugin_dirs = {json.dumps(plugin_dirs)}\n')
+    network = f'[network]\nconf_dir = "{made.configurations}"\nplugin_dirs = {json.dumps(plugin_dirs)}\n'
+    path.write_text(network + more)
     path.chmod(0o600)
     return path
 
 
 @contextlib.contextmanager
-def daemon(made: Net, *plugin_dirs: str, **how: Any) -> Iterator[Daemon]:
+def daemon(made: Net, *plugin_dirs: str, config: str = "", **how: Any) -> Iterator[Daemon]:
     """A daemon in that namespace. `plugin_dirs`: before the machine's own."""
-    extra = (*options(made, *plugin_dirs), *how.pop("extra", ()))
+    extra = (*options(made, *plugin_dirs, config=config), *how.pop("extra", ()))
     with daemons.daemon(wrapper=("nsenter", f"--net={made.path}"), extra=extra, **how) as found:
         yield found

@@ -147,6 +147,7 @@ PASSING = {
     "STATE/shimv2/relays/HEX",
     *("STATE/netns", "STATE/netns/NAME", "ROOT/networks", "ROOT/networks/NAME", "ROOT/networks/odd"),
     "STATE/.exitd-probe-NAME/fifo",
+    *("STATE/roots", "STATE/roots/ID", "STATE/roots/ID/merged"),
     "ROOT/images/staging/NAME",
     "ROOT/trial",
 }

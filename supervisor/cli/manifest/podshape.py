@@ -370,7 +370,7 @@ POD_SPEC = Object(
         "hostPID": boolean,
         "hostIPC": refused("the members of a pod share its own ipc namespace; drop it"),
         "shareProcessNamespace": boolean,
-        "hostUsers": unless((True,), forbidden("exitd makes no user namespaces; drop it to run without")),
+        "hostUsers": unless((True,), forbidden("exitd makes no user namespaces of pods; drop it to run without")),
         "hostname": label,
         "hostnameOverride": refused("write hostname"),
         "setHostnameAsFQDN": refused("write hostname"),

@@ -6,6 +6,7 @@ ROOT/c/ID/etc/                  hosts, hostname and resolv.conf, made anew for e
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
 ROOT/c/ID/files/, secrets/      what its mounts of files have in them, see `contents.py`
 ROOT/c/ID/subpaths/             what it mounts of a path in a volume, see `subpaths.py`
+STATE/roots/ID/merged           where the overlay of a container with users of its own is mounted, see `rootfs.py`
 ROOT/c/ID/container.log         CRI format, or container-json.log; rotated ones end in .1 (the newest) and on
 """
 
@@ -20,10 +21,11 @@ from typing import Any, cast
 from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
-from supervisor.model import networks, pods
+from supervisor.model import mountflags, networks, pods
 from supervisor.model.errors import BadRequest, CannotConfine, ShimFailed
+from supervisor.model.idranges import IdRange
 from supervisor.model.ownaddress import with_address
-from supervisor.model.values import Container, LogDriver, Mount, Spec
+from supervisor.model.values import Container, ForeignStreams, LogDriver, Mount, Spec
 from supervisor.monitor import probe, rundir
 from supervisor.runtime.oci import (
     cgroups,
@@ -77,6 +79,35 @@ def directory_of(root: str, container: str) -> str:
     return f"{root}/c/{container}"
 
 
+def apart_of(state: str, container: str) -> str:
+    """Return where the root of a container with users of its own is mounted, in a directory of all of these."""
+    return f"{state}/roots/{container}"
+
+
+def all_ids(root: str) -> list[str]:
+    """Return the ids of all containers that have a directory. Raises OSError."""
+    try:
+        return os.listdir(f"{root}/c")
+    except FileNotFoundError:
+        return []
+
+
+def ids_of(container: str, root: str) -> IdRange | None:
+    """Return the range of ids that its config.json gives it; None without one. Raises OSError."""
+    linux = (_read(directory_of(root, container)) or {}).get("linux")
+    return spec.ids_in(cast("dict[str, object]", linux)) if isinstance(linux, dict) else None
+
+
+def _root_of(wanted: Spec) -> int:
+    """Return its root's user and group id on this machine, if that is another than the machine's; else -1."""
+    return -1 if wanted.ids is None else wanted.ids.first
+
+
+def stream_owner(wanted: Spec, foreign: ForeignStreams) -> tuple[int, int]:
+    """Return the user and group to whom the pipes of a process in it belong: its root may open /dev/stdout."""
+    return (foreign.uid, foreign.gid) if wanted.ids is None else (wanted.ids.first, wanted.ids.first)
+
+
 def log_path(root: str, container: Container) -> str:
     """Return the path of the current log file; empty if the log driver writes none."""
     log = container.spec.log
@@ -119,13 +150,16 @@ def prepare(
             raise CannotConfine(str(refusal))
         for path in (os.path.dirname(directory), directory, f"{directory}/bundle"):  # makedirs' mode is the last one's
             os.makedirs(path, mode=0o700, exist_ok=True)
-        merged = "" if container.spec.bundle else rootfs.prepare(container.spec, f"{directory}/rootfs", limits)
+        apart = apart_of(state, container.id)
+        merged = "" if container.spec.bundle else rootfs.prepare(container.spec, f"{directory}/rootfs", limits, apart)
+        if container.spec.ids is not None:
+            cgroups.let_pass(default_cgroup(container))
         if container.spec.pod:
             rootfs.prepare_shm(f"{directory}/{SHM}")
         if _has_files(container.spec):
             _write_files(container, f"{directory}/{ETC}")
         _make_empty_dirs(container, root)
-        contents.make(directory, container.spec.mounts)
+        contents.make(directory, container.spec.mounts, container.spec.ids)
         _make_volumes(container, root, merged, fill)
         subpaths.bind_all(directory, _below_sources(container, root))
         joins = _joins(container, state)
@@ -133,20 +167,38 @@ def prepare(
         # The numbers of devices, and the address, may be others by now.
         if document is None or container.spec.devices or container.spec.address_mark:
             document = _with_changes(_document(container, merged, root, joins), container)
+            _keep_flags(document, container.spec)
             _write(directory, document)
         else:
             if joins or container.spec.mounts or container.changed:
                 spec.join(document, joins)
                 spec.restrict(document, *_shared_places(container, root))
+                _keep_flags(document, container.spec)
                 _write(directory, _with_changes(document, container))
             spec.readable(document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
-    if container.spec.init and (wanted := command_in(document)) is not None:
+    if container.spec.init and (wanted := command_in(document, container.spec.ids)) is not None:
         command.refuse_missing(wanted)
     path, own_pids = f"{directory}/bundle", spec.has_own_pids(document)
     executed = _executes(document, container.spec)
     return Bundle(path, _cgroup_in(document) or default_cgroup(container), document, own_pids, executed)
+
+
+def _keep_flags(document: spec.Document, wanted: Spec) -> None:
+    """Give bind mounts the flags that their sources are mounted with: a container with users of its own may take none
+    away. Raises OSError."""
+    if wanted.ids is None:
+        return
+
+    def flags(source: str) -> tuple[str, ...]:
+        try:
+            found = os.statvfs(source).f_flag
+        except FileNotFoundError:  # the runtime says so
+            return ()
+        return tuple(name for name, flag in mountflags.KEPT.items() if found & flag)
+
+    spec.keep_flags(document, flags)
 
 
 def with_own_address(container: Container) -> Container:
@@ -330,7 +382,9 @@ def _joins(container: Container, state: str) -> dict[str, str]:
     makes."""
     if not networks.has_own(container.spec.network, container.spec.sandbox):
         return links(container, state)
-    return {"network": namespaces.network_of(state, container.id, container.run)}
+    path = namespaces.network_of(state, container.id, container.run)
+    users = {} if container.spec.ids is None else {"user": namespaces.users_of(path)}
+    return {**users, "network": path}
 
 
 def name_in_network(container: Container, root: str) -> None:
@@ -355,7 +409,7 @@ def _host(container: Container) -> spec.Host:
         lacking=tuple((name, str(refusal)) for name, refusal in delegation.lacking().items()),
         capabilities=machine.capabilities() if is_made else (),
         hidden=machine.throttles() if is_made else (),
-        sysctls=machine.sysctls() if is_made else (),
+        sysctls=machine.sysctls(ids=wanted.ids) if is_made else (),
         apparmor=bool(wanted.security.apparmor) and machine.has_apparmor(),
         selinux=bool(wanted.security.selinux) and machine.has_selinux(),
         devices=machine.devices() if is_made and wanted.rights.privileged else (),
@@ -370,15 +424,15 @@ def _make_empty_dirs(container: Container, root: str) -> None:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             # Whatever the umask is: members run as different users. setgid: what is made there gets the group, too.
             mode = 0o777 if mount.group is None else 0o2777
+            user, group = contents.owners_of(mount, container.spec.ids).ids
             with suppress(FileExistsError):
                 os.mkdir(path)
-                if mount.group is not None:
-                    os.chown(path, -1, mount.group)
+                os.chown(path, user, group)
                 os.chmod(path, mode)
             if mount.tmpfs:
                 size = f",size={mount.size_bytes}" if mount.size_bytes else ""
-                group = f",gid={mount.group}" if mount.group is not None else ""
-                rootfs.prepare_tmpfs(path, f"mode={mode:o}{group}{size}")
+                owners = "".join(f",{key}={id}" for key, id in (("uid", user), ("gid", group)) if id >= 0)
+                rootfs.prepare_tmpfs(path, f"mode={mode:o}{owners}{size}")
 
 
 def _make_volumes(container: Container, root: str, merged: str, fill: volumes.Fill) -> None:
@@ -388,7 +442,8 @@ def _make_volumes(container: Container, root: str, merged: str, fill: volumes.Fi
             # A directory of this machine is no image: what it has there is not the container's to keep.
             fills = bool(container.spec.layers) and not (mount.no_copy or mount.sub_path)
             image_root = "" if mount.sub_path else merged  # the image has nothing there for the volume as a whole
-            volumes.use_first(root, mount.volume, image_root, mount.destination, fill if fills else None)
+            owner = _root_of(container.spec)
+            volumes.use_first(root, mount.volume, image_root, mount.destination, fill if fills else None, owner)
 
 
 def empty_dir_of(container: Container, root: str, name: str) -> str:
@@ -503,6 +558,7 @@ def _write_files(container: Container, directory: str) -> None:
     )
     for name, text in made.items():
         with open(f"{directory}/{name}.new", "wb") as file:
+            os.fchown(file.fileno(), *[_root_of(wanted)] * 2)
             os.fchmod(file.fileno(), 0o644)
             file.write(text.encode(errors="surrogateescape"))
         os.rename(f"{directory}/{name}.new", f"{directory}/{name}")
@@ -553,17 +609,20 @@ def _bundle_root(document: spec.Document, wanted: Spec) -> str:
     return os.path.join(wanted.bundle, spec.rootfs_of(document))
 
 
-def command_in(document: spec.Document) -> command.Command | None:
-    """Return what a container with this config.json executes; None if it names nothing."""
+def command_in(document: spec.Document, ids: IdRange | None) -> command.Command | None:
+    """Return what a container with this config.json executes; None if it names nothing. `ids`: those of its users, if
+    they are its own."""
     process: dict[str, Any] = cast("dict[str, Any]", document["process"])
     if not process.get("args"):
         return None
     mounts = cast("list[dict[str, Any]]", document.get("mounts") or [])
     over = tuple(os.path.normpath(mount["destination"]) for mount in mounts if _is_over(mount))
-    return command_of(process, spec.rootfs_of(document), over)
+    return command_of(process, spec.rootfs_of(document), over, ids)
 
 
-def command_of(process: dict[str, Any], rootfs: str, mounts: tuple[str, ...]) -> command.Command:
+def command_of(
+    process: dict[str, Any], rootfs: str, mounts: tuple[str, ...], ids: IdRange | None = None
+) -> command.Command:
     """Return what such a process executes on that root file system."""
     user = process.get("user", {})
     words = process["args"]
@@ -574,6 +633,7 @@ def command_of(process: dict[str, Any], rootfs: str, mounts: tuple[str, ...]) ->
         process.get("cwd", "/"),
         users.Ids(user.get("uid", 0), user.get("gid", 0), tuple(user.get("additionalGids", ()))),
         mounts,
+        ids,
     )
 
 

@@ -14,6 +14,7 @@ https://docs.kernel.org/admin-guide/cgroup-v2.html.
 import errno
 import os
 import signal
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -139,6 +140,21 @@ def _slice_path(name: str) -> str:
     if stem == name or "/" in name or not all(parts):
         raise ValueError(f"{name!r} is no slice's name: it must be of the form a-b.slice")
     return "".join(f"{'-'.join(parts[: depth + 1])}.slice/" for depth in range(len(parts)))
+
+
+def let_pass(cgroups_path: str, root: str = ROOT) -> None:
+    """Let other users pass through the cgroups around this one, which may have been made with a narrow umask: with v1
+    a container with users of its own comes to its cgroup by its path. Raises OSError."""
+    if _mode_of(root) is Mode.V2:
+        return
+    for each in paths(cgroups_path, root).values():
+        above = os.path.dirname(each)
+        while above.startswith(f"{root}/"):
+            with suppress(FileNotFoundError):
+                mode = stat.S_IMODE(os.stat(above).st_mode)
+                if not mode & stat.S_IXOTH:
+                    os.chmod(above, mode | 0o011)
+            above = os.path.dirname(above)
 
 
 def oom_counter_path(cgroups_path: str, root: str = ROOT) -> str | None:

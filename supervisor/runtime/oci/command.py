@@ -24,6 +24,7 @@ from dataclasses import field
 
 from shim.frozen import frozen
 from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
+from supervisor.model.idranges import IdRange
 from supervisor.runtime.oci.inroot import open_in_root
 from supervisor.runtime.oci.users import Ids
 
@@ -64,6 +65,7 @@ class Command:
     cwd: str = "/"
     user: Ids = field(default_factory=Ids)
     mounts: tuple[str, ...] = ()  # where the caller's own directories and files are mounted over the root file system
+    ids: IdRange | None = None  # of its own users: the owners that the root file system shows are of these
 
 
 def path_of(env: Iterable[str]) -> str:
@@ -140,7 +142,7 @@ _DIRECTORY = "is a directory"
 def _look(command: Command, path: str) -> Lookup:
     full = os.path.join("/", command.cwd, path)
     try:
-        found_fd = open_in_root(command.rootfs, full, may_search=lambda status: _may_execute(status, command.user))
+        found_fd = open_in_root(command.rootfs, full, may_search=lambda status: _may_execute(status, command))
     except PermissionError:
         return NotExecutable("a directory on its path may not be searched by the container's user")
     except OSError as error:
@@ -153,16 +155,19 @@ def _look(command: Command, path: str) -> Lookup:
         return NotExecutable(_DIRECTORY)
     if not stat.S_ISREG(status.st_mode):
         return NotExecutable("is not a regular file")
-    return FoundCommand(full) if _may_execute(status, command.user) else NotExecutable("has no execute permission")
+    return FoundCommand(full) if _may_execute(status, command) else NotExecutable("has no execute permission")
 
 
-def _may_execute(status: os.stat_result, user: Ids) -> bool:
+def _may_execute(status: os.stat_result, command: Command) -> bool:
     """Decide by the mode bits alone. Root searches every directory and executes any file with an x bit,
     capabilities(7)."""
+    user, owner, group = command.user, status.st_uid, status.st_gid
+    if command.ids is not None:
+        owner, group = command.ids.inside(owner), command.ids.inside(group)
     if user.uid == 0:
         return stat.S_ISDIR(status.st_mode) or bool(status.st_mode & 0o111)
-    if status.st_uid == user.uid:
+    if owner == user.uid:
         return bool(status.st_mode & stat.S_IXUSR)
-    if status.st_gid == user.gid or status.st_gid in user.additional_gids:
+    if group == user.gid or group in user.additional_gids:
         return bool(status.st_mode & stat.S_IXGRP)
     return bool(status.st_mode & stat.S_IXOTH)

@@ -58,7 +58,7 @@ class NativeExecs:
             watch = self._watching.add(e.key, directory, executes=self._watching.executes_of(container))
             _write(f"{directory.path}/{PROCESS}", process)
             kills = self._watching.oom_kills(e.key)
-            status = await self._shims_word(watch, e)
+            status = await self._shims_word(watch, e, bundle.stream_owner(container.spec, e.spec.foreign))
             if isinstance(status, launch.Created):
                 init = self._watching.hold(watch, status)
                 return MadeExec(init, watch.shim, kills, unseen=await self._is_unseen(watch, wanted.argv0))
@@ -106,7 +106,9 @@ class NativeExecs:
             return NoProcess.NEVER_BEGAN
         return await (self._begun_unseen if status is None else self.begun_exec)(container, e)
 
-    async def _shims_word(self, watch: Watch, e: Exec) -> launch.Created | launch.Failed | ExitdError | None:
+    async def _shims_word(
+        self, watch: Watch, e: Exec, owner: tuple[int, int]
+    ) -> launch.Created | launch.Failed | ExitdError | None:
         """Return the shim's report; the error, if none was started but a silent keeper may start one yet; None if it
         was killed before it, or is stopped and will not report in time. Raises ShimFailed and Busy where no shim is
         started."""
@@ -117,7 +119,7 @@ class NativeExecs:
                 adopt=False,
                 stdin=e.spec.stdin,
                 tty=e.spec.tty,
-                owner=(e.spec.foreign.uid, e.spec.foreign.gid),
+                owner=owner,
             )
         except TimedOut as error:
             log.warning("shim of an exec says nothing", container=e.key.container, exec=e.key.exec_id, why=str(error))
@@ -269,7 +271,7 @@ class NativeExecs:
         user = bundle.user_of_exec(container, e.spec.user, root)
         own_env = document_env(document) if container.spec.bundle else bundle.with_own_address(container).spec.env
         process = execspec.process(document, e.spec, user, own_env)
-        return process, bundle.command_of(process, root, mounts=())
+        return process, bundle.command_of(process, root, mounts=(), ids=container.spec.ids)
 
     async def _plan(self, container: Container, e: Exec) -> bytes:
         path, key = self.directory_of(e.key), e.key

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from shim.frozen import replace
 from supervisor.model.errors import BadRequest
+from supervisor.model.idranges import IdRange
 from supervisor.model.limits import HostDevice
 from supervisor.model.rights import NAMES
 from supervisor.runtime.oci.privileges import Device
@@ -32,10 +33,14 @@ def capabilities(status: str = "/proc/self/status") -> tuple[str, ...]:
     return tuple(name for number, name in enumerate(NAMES) if held >> number & 1)
 
 
-def sysctls(directory: str = "/proc/sys", groups: str = "/proc/self/gid_map") -> tuple[tuple[str, str], ...]:
+def sysctls(
+    directory: str = "/proc/sys", groups: str = "/proc/self/gid_map", ids: IdRange | None = None
+) -> tuple[tuple[str, str], ...]:
     """Return those of NETWORK that this kernel has, by their configuration names. In a user namespace that lacks some
-    groups the kernel refuses the range, so there are none."""
+    groups the kernel refuses the range, so there are none; one of its own, with `ids`, gets all of these."""
     found = [(name, value) for name, value in NETWORK if os.path.exists(f"{directory}/{name.replace('.', '/')}")]
+    if ids is not None:
+        return tuple((name, f"0 {ids.count - 1}" if name == PING_GROUPS else value) for name, value in found)
     has_all_groups = _has_all_groups(groups)
     return tuple(each for each in found if has_all_groups or each[0] != PING_GROUPS)
 

@@ -79,3 +79,8 @@ def open_all(process: Process, pidfd: int, kinds: tuple[str, ...]) -> list[int]:
 def network_of(state: str, container_id: str, run: int) -> str:
     """Return where the network namespace of a run is bound that exitd makes before the run."""
     return f"{state}/netns/{container_id}-{run}"
+
+
+def users_of(network: str) -> str:
+    """Return where the user namespace is bound to which this network namespace belongs."""
+    return f"{network}.user"

@@ -134,7 +134,7 @@ class NativeContainers:
                 joins=joins,
                 stdin=container.spec.stdin,
                 tty=container.spec.tty,
-                owner=(container.spec.foreign.uid, container.spec.foreign.gid),
+                owner=bundle.stream_owner(container.spec, container.spec.foreign),
             )
         if isinstance(status, launch.Created):
             created = status

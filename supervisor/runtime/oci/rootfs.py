@@ -4,19 +4,27 @@
     DIRECTORY/scratch   or on a tmpfs of limited size, 0700: upper and work
     DIRECTORY/merged    overlay of ROOTFS and upper: the container's /
 
+A container with users of its own must come to its root by itself, and they may not enter DIRECTORY. So there `merged`
+is a link to where the overlay is mounted:
+
+    APART/              0710, its group that of the container's root, in a directory 0711 that has nothing else in it
+    APART/merged        the overlay
+
 Mounts are recognised only by where they are mounted, so that a daemon that knows only the directory can repair or
 release them.
 """
 
 import errno
 import os
+import stat
 import threading
 from contextlib import suppress
 
 from shim import native
 from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
-from supervisor.model.errors import BadRequest
+from supervisor.model.errors import BadRequest, WrongState
+from supervisor.model.idranges import IdRange
 from supervisor.model.storage import StorageKind
 from supervisor.model.values import Spec
 from supervisor.runtime.oci.lower import escape_layer, lowerdir
@@ -36,17 +44,19 @@ _MOUNTING = threading.Lock()  # between the look at a place and the mount on it;
 ESCAPED = LatePattern(r"[ \t\n\\#]")  # the kernel writes these in octal
 
 
-def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
-    """Mount the overlay of the container's layers in `directory` and return its path. Repeatable: existing mounts are
-    kept, and so is what a layer on disk has in it.
+def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS, apart: str = "") -> str:
+    """Mount the overlay of the container's layers in `directory` and return its path, in `apart` for a container with
+    users of its own. Repeatable: existing mounts are kept, and so is what a layer on disk has in it.
 
     This is for `rootfs` and images; a bundle's own root is never touched. Mounts are private, so that no copy reaches
     other mount namespaces and stays busy there. Raises BadRequest when the root file system is no directory, OSError
-    when the kernel refuses.
+    when the kernel refuses; for users of its own also Unsupported, and WrongState where they cannot come to `apart`.
     """
     if is_shared(spec):
         return os.path.realpath(spec.layers[0])
     lower = spec.layers or (_lower(spec.rootfs),)
+    if spec.ids is not None:
+        _lead(directory, apart, spec.ids)
     layer, scratch, merged = _places(directory)
     on_disk = spec.storage.kind is StorageKind.DISK
     if os.path.ismount(merged):
@@ -55,14 +65,16 @@ def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS) -> str:
         # Its scratch is gone, so the mount that remains is incomplete; or an earlier exitd, without layers on disk, has
         # mounted one.
         release(directory)
+        if spec.ids is not None:
+            _lead(directory, apart, spec.ids)
     top = layer if on_disk else scratch
     for path in (directory, top, merged):
         os.makedirs(path, mode=0o700, exist_ok=True)
     if not on_disk and not os.path.ismount(scratch):
         options = scratch_options(limits, spec.storage.size_bytes)
         _mount("exitd-scratch", scratch, "tmpfs", (MS_NOSUID | MS_NODEV, options))
-    upper, work = _upper(lower[0], top)
-    with lowerdir(lower) as text:
+    upper, work = _upper(lower[0], top, spec.ids)
+    with lowerdir(lower, spec.ids) as text:
         options = f"lowerdir={text},upperdir={escape_layer(upper)},workdir={escape_layer(work)}"
         if not (on_disk and spec.auto_remove and mount_volatile(merged, options, work)):
             mount_overlay(merged, options)
@@ -116,7 +128,7 @@ def is_shared(spec: Spec) -> bool:
     False if a runtime would make directories in it, or if the file system is mounted noexec (an overlay on it is not).
     """
     plain = spec.image == "pause" and len(spec.layers) == 1 and not spec.mounts and spec.cwd in ("", "/")
-    return plain and not os.statvfs(spec.layers[0]).f_flag & os.ST_NOEXEC
+    return plain and spec.ids is None and not os.statvfs(spec.layers[0]).f_flag & os.ST_NOEXEC
 
 
 def scratch_options(limits: Limits, size_bytes: int = 0) -> str:
@@ -157,7 +169,14 @@ def release(directory: str) -> None:
     if not os.path.lexists(directory):
         return
     unmount_all(directory)
-    for path in (*_places(directory)[1:], directory):
+    link, (_, scratch, merged) = f"{directory}/merged", _places(directory)
+    if os.path.islink(link):
+        apart = os.path.dirname(merged)
+        unmount_all(apart)
+        for path in (merged, apart):
+            _remove_if_empty(path)
+        os.unlink(link)
+    for path in (scratch, merged, directory):
         _remove_if_empty(path)
 
 
@@ -230,10 +249,43 @@ def _lower(rootfs: str) -> str:
 def _places(directory: str) -> tuple[str, str, str]:
     """Return the paths of layer, scratch and merged as mountinfo shows them: without links."""
     real = os.path.realpath(directory)
-    return os.path.join(real, "layer"), os.path.join(real, "scratch"), os.path.join(real, "merged")
+    link = os.path.join(real, "merged")
+    merged = os.readlink(link) if os.path.islink(link) else link
+    return os.path.join(real, "layer"), os.path.join(real, "scratch"), merged
 
 
-def _upper(lower: str, top: str) -> tuple[str, str]:
+def _lead(directory: str, apart: str, ids: IdRange) -> None:
+    """Have `merged` lead to the one in `apart`, to which the container's root may come. What was mounted elsewhere, by
+    an exitd with another state directory, goes."""
+    apart = os.path.realpath(apart)
+    link, target = f"{directory}/merged", f"{apart}/merged"
+    if os.path.lexists(link) and not (os.path.islink(link) and os.readlink(link) == target):
+        release(directory)
+    os.makedirs(os.path.dirname(apart), mode=0o711, exist_ok=True)
+    _refuse_closed(os.path.dirname(apart))
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    if not os.path.lexists(link):
+        os.symlink(target, link)  # first: it is by the link that `release` finds the rest
+    os.makedirs(apart, mode=0o700, exist_ok=True)
+    os.chown(apart, 0, ids.first)
+    os.chmod(apart, 0o710)
+
+
+def _refuse_closed(directory: str) -> None:
+    above = directory
+    while True:
+        mode = os.stat(above).st_mode
+        if not mode & stat.S_IXOTH:
+            raise WrongState(
+                f"userns auto: the container's users cannot pass through {above}, whose mode is "
+                f"{stat.S_IMODE(mode):o}; chmod o+x {above}, or give exitd another --state"
+            )
+        if above == "/":
+            return
+        above = os.path.dirname(above)
+
+
+def _upper(lower: str, top: str, ids: IdRange | None) -> tuple[str, str]:
     """Make overlay's upper and work directories. `upper` becomes the root directory that the container sees, so it gets
     the mode of the topmost layer before it is there: a later run finds what the container has made of it."""
     upper, work, unfinished = (os.path.join(top, name) for name in ("upper", "work", "upper.new"))
@@ -241,7 +293,8 @@ def _upper(lower: str, top: str) -> tuple[str, str]:
     if not os.path.isdir(upper):
         os.makedirs(unfinished, exist_ok=True)
         status = os.stat(lower)
-        os.chown(unfinished, status.st_uid, status.st_gid)
+        owner = (status.st_uid, status.st_gid)
+        os.chown(unfinished, *(owner if ids is None else map(ids.outside, owner)))
         os.chmod(unfinished, status.st_mode & 0o7777)
         os.rename(unfinished, upper)
     return upper, work

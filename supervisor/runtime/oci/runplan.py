@@ -181,7 +181,7 @@ def blame(own: bundle.Bundle, container: Container, status: launch.Failed | None
     verb, words = f"{container.spec.runtime} create", runtime.last_error(status.text)
     if failure := blame_stage(verb, status, create_seconds):
         return failure
-    wanted = bundle.command_in(own.document)
+    wanted = bundle.command_in(own.document, container.spec.ids)
     return RuntimeFailed(f"{verb}: {words}") if wanted is None else command.blame(wanted, words)
 
 

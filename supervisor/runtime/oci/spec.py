@@ -5,11 +5,12 @@ https://github.com/opencontainers/runtime-spec/blob/v1.0.2/config.md, with runc'
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from shim.frozen import frozen
 from supervisor.model.errors import BadRequest
+from supervisor.model.idranges import IdRange
 from supervisor.model.mountflags import ALONE, PROPAGATIONS
 from supervisor.model.rights import NAMES
 from supervisor.model.values import UNCONFINED, Mount, Security, Spec
@@ -99,7 +100,9 @@ def config(
     joins = dict(shared.namespaces)
     if spec.limits.shm_bytes and (shared.shm or spec.ipc == "host"):
         raise BadRequest("limits.shm_bytes: its /dev/shm is its pod's, or the machine's", field="limits.shm_bytes")
-    defaults = _with_shm([_default_mount(*mount, spec=spec) for mount in MOUNTS], SHM if spec.ipc == "host" else "")
+    defaults = _with_shm(
+        [_default_mount(*mount, spec=spec) for mount in _mounts_of(spec)], SHM if spec.ipc == "host" else ""
+    )
     asked = [_mount(mount) for mount in spec.mounts]
     taken = {os.path.normpath(mount.destination) for mount in spec.mounts}
     files = [
@@ -119,6 +122,7 @@ def config(
             "cgroupsPath": cgroups_path,
             "resources": resources,
             "namespaces": _with_paths([{"type": kind} for kind in _namespaces(spec, host)], joins),
+            **_mappings(spec.ids),
             **_sysctls(spec, host, shared.with_others),
             **_view(spec, host),
         },
@@ -215,6 +219,16 @@ def restrict(document: Document, *below: str) -> Document:
         if str(mount.get("source", "")).startswith(below):
             kept = [word for word in strings(mount, "options") if word.removeprefix("no") not in ("suid", "dev")]
             mount["options"] = [*dict.fromkeys(kept), *RESTRICTED]
+    return document
+
+
+def keep_flags(document: Document, flags: Callable[[str], tuple[str, ...]]) -> Document:
+    """Return the document with these flags of its source for each bind mount, and without their opposites."""
+    for mount in _objects(document, "mounts"):
+        if _is_bind(mount):
+            kept = flags(str(mount.get("source", "")))
+            opposites = {"rw" if flag == "ro" else flag.removeprefix("no") for flag in kept}
+            mount["options"] = [*(each for each in strings(mount, "options") if each not in {*kept, *opposites}), *kept]
     return document
 
 
@@ -418,7 +432,27 @@ def _namespaces(spec: Spec, host: Host) -> tuple[str, ...]:
     network = () if spec.network == "host" else ("network",)
     pid = () if spec.pid == "host" else ("pid",)
     ipc = () if spec.ipc == "host" else ("ipc",)
-    return (*pid, *ipc, "uts", "mount", *network, *(("cgroup",) if host.cgroup_v2 else ()))
+    user = () if spec.ids is None else ("user",)
+    return (*user, *pid, *ipc, "uts", "mount", *network, *(("cgroup",) if host.cgroup_v2 else ()))
+
+
+def _mappings(ids: IdRange | None) -> Document:
+    """Those of a namespace that is joined, too: runc asks for them."""
+    if ids is None:
+        return {}
+    mapping = [{"containerID": 0, "hostID": ids.first, "size": ids.count}]
+    return {"uidMappings": mapping, "gidMappings": mapping}
+
+
+def ids_in(linux: Document) -> IdRange | None:
+    """Return the range of the first of its mappings; None without one that can be."""
+    mappings = linux.get("uidMappings")
+    first = mappings[0] if isinstance(mappings, list) and mappings else None
+    numbers = (first.get("hostID"), first.get("size")) if isinstance(first, dict) else ()
+    match numbers:
+        case (int(start), int(count)) if start >= 0 and count > 0:
+            return IdRange(start, count)
+    return None
 
 
 def _memory(spec: Spec, host: Host) -> Document:
@@ -461,6 +495,15 @@ def shares_of(spec: Spec) -> int:
     if spec.limits.cpu_shares or not spec.cpu_request_milli:
         return spec.limits.cpu_shares
     return max(MIN_SHARES, spec.cpu_request_milli * 1024 // 1000)
+
+
+def _mounts_of(spec: Spec) -> Iterable[tuple[str, str, str, str]]:
+    """A sysfs shows a network namespace, and only who owns that may mount one: with users of its own, and the machine's
+    network, a container gets the machine's."""
+    if spec.ids is None or spec.network != "host":
+        return MOUNTS
+    machines = ("/sys", "bind", "/sys", "rbind rprivate nosuid noexec nodev ro")
+    return [machines if mount[0] == "/sys" else mount for mount in MOUNTS]
 
 
 def _default_mount(destination: str, kind: str, source: str, options: str, *, spec: Spec) -> Document:

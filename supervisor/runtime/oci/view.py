@@ -151,14 +151,15 @@ def of_root(merged: str) -> Iterator[FilesView]:
         os.close(root_fd)
 
 
-def mounted_root(container: Container, root: str, limits: Limits) -> str:
+def mounted_root(container: Container, root: str, state: str, limits: Limits) -> str:
     """Mount the overlay of a container that does not run, unless it is there, and return its path. Nobody else may
     begin a run of it meanwhile. Raises WrongState for a container without one, ShimFailed."""
     spec = container.spec
     if spec.bundle or spec.task is not None:
         raise WrongState(f"{spec.name} has a root file system of its caller's; it can be read while the container runs")
     try:
-        return rootfs.prepare(spec, f"{bundle.directory_of(root, container.id)}/rootfs", limits)
+        apart = bundle.apart_of(state, container.id)
+        return rootfs.prepare(spec, f"{bundle.directory_of(root, container.id)}/rootfs", limits, apart)
     except OSError as error:
         raise ShimFailed(f"the files of {spec.name}: {error.strerror or error}") from error
 

@@ -58,22 +58,26 @@ def make(root: str, name: str, *, anonymous: bool = False) -> None:
         os.mkdir(path_of(root, name), MODE)  # exitd's umask takes nothing of it
 
 
-def use_first(root: str, name: str, image_root: str, destination: str, fill: Fill | None) -> None:
+def use_first(root: str, name: str, image_root: str, destination: str, fill: Fill | None, owner: int = -1) -> None:
     """Give a new volume that is empty what the image has where it is mounted: content, owner and mode. Repeatable: what
     was cut off is done anew. Nothing, if the volume does not wait for that.
 
     `fill` None: for a container that brings nothing; the volume goes on waiting, and gets owner and mode, unless
-    `image_root` is empty. Raises OSError, and what `fill` raises."""
+    `image_root` is empty. `owner`: the container's root, to whom it belongs where the image has nothing there; -1:
+    root. Raises OSError, and what `fill` raises."""
     with _locked(root, name):
         if fill is None:
             _wait_on(root, name)
-            if image_root and is_unused(root, name):
-                _adopt(root, name, image_root, destination)
+            if is_unused(root, name):
+                os.chown(path_of(root, name), owner, owner)
+                if image_root:
+                    _adopt(root, name, image_root, destination)
             return
         if _has(root, name, FILLING):
             _empty(path_of(root, name))
         elif not _has(root, name, NEW):
             if is_unused(root, name):  # an earlier exitd made it
+                os.chown(path_of(root, name), owner, owner)
                 _adopt(root, name, image_root, destination)
             return
         elif os.listdir(path_of(root, name)):  # filled by hand
@@ -83,6 +87,7 @@ def use_first(root: str, name: str, image_root: str, destination: str, fill: Fil
         else:
             os.rename(_path(root, name, NEW), _path(root, name, FILLING))
             _sync(f"{top_of(root)}/{name}")
+        os.chown(path_of(root, name), owner, owner)
         _fill(root, name, image_root, destination, fill)
         for mark in (NEW, FILLING):
             with suppress(FileNotFoundError):

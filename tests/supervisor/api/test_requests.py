@@ -154,6 +154,14 @@ def test_these_are_fine(fields: dict[str, object]) -> None:
         ("addresses[0].mac", {"addresses": [pb.AddressWish(mac="01:00:00:00:00:01")]}),
         ("addresses", {"addresses": [pb.AddressWish(mac="02:00:00:00:00:01")] * 17}),
         ("expose.ports", {"expose": pb.ExposeSpec(ports=["80/icmp"])}),
+        ("userns", {"userns": "keep"}),
+        ("userns", {"userns": "nomap"}),
+        ("userns", {"userns": "auto", "rootfs": "", "bundle": "/b"}),
+        ("userns", {"userns": "auto", "sandbox": "pod"}),
+        ("userns", {"userns": "auto", "pod": pb.PodSpec()}),
+        ("userns", {"userns": "auto", "pid": "host"}),
+        ("userns", {"userns": "auto", "ipc": "host"}),
+        ("userns", {"userns": "auto", "rights": pb.RightsSpec(privileged=True)}),
         ("hostname", {"hostname": "a" * 65}),
         ("hostname", {"hostname": "-a"}),
         ("mounts[0].source", {"mounts": [pb.Mount(destination="/b")]}),
@@ -251,6 +259,7 @@ SPECS = st.builds(
     namespace=NAME,
     log=LOGS,
     security=SECURITIES,
+    userns=st.sampled_from(["host", "auto"]),
 )
 
 

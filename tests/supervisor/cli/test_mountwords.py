@@ -122,3 +122,9 @@ def test_a_container_without_mounts_shows_none() -> None:
     host = container_document(pb.Container(spec=spec))["HostConfig"]
     assert isinstance(host, dict)
     assert (host["Binds"], host["Tmpfs"], host["ShmSize"]) == ([], {}, 64 << 20)
+
+
+@pytest.mark.parametrize("option", ["U", "idmap"])
+def test_a_change_of_owners_is_refused_with_what_to_do_instead(option: str) -> None:
+    with pytest.raises(BadRequest, match="chown"):
+        mounts(MountWords(volume=(f"data:/srv:{option}",)))

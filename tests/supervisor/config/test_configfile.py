@@ -84,6 +84,7 @@ def test_an_empty_file_is_a_file() -> None:
     [
         ("rot = '/x'", "rot: there is no such key; did you mean root?"),
         ("runtime_seconds = 3", "runtime_seconds: there is no such key; did you mean limits.runtime_seconds?"),
+        ("[userns]\nbase = 1000", "userns.base: must be 0, for none, or a whole number from 65536 to"),
         (
             "[limits]\nexit_seconds = 3",
             "limits.exit_seconds: there is no such key; did you mean retention.exit_seconds?",

@@ -60,7 +60,7 @@ def _desk(directory: Path, monkeypatch: pytest.MonkeyPatch, *configured: Network
     monkeypatch.setattr(plugins, "add", add)
     monkeypatch.setattr(files, "missing", lambda network, dirs: "")
     monkeypatch.setattr(hostports, "first_taken", lambda ports: None)
-    monkeypatch.setattr(namespace, "make", lambda path: None)
+    monkeypatch.setattr(namespace, "make", lambda path, ids: None)
     desk = NetworkDesk(cast(Node, SimpleNamespace(containers=KnownHere())), Config, str(directory), str(directory))
     monkeypatch.setattr(desk.choice, "found", found)
     return desk

@@ -5,6 +5,7 @@ import os
 import pathlib
 import socket
 import stat
+import struct
 import tarfile
 from collections.abc import Iterator
 
@@ -12,19 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor.images import idxattrs
 from supervisor.images.extract import ChunkSource, ExtractedCounts, Keeping, extract
 from supervisor.images.pack import pack
 from supervisor.images.tar import TarReader
 from supervisor.model.errors import BadRequest, WrongState
+from supervisor.model.idranges import NOBODY, IdRange
 from tests.supervisor.images.building import entry, folder, hard, link, tar
 
 OWNED = Keeping(owner=True, xattrs=True, top=True)
 
 
-def packed(path: pathlib.Path, name: str = ".") -> bytes:
+def packed(path: pathlib.Path, name: str = ".", ids: IdRange | None = None) -> bytes:
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     try:
-        return b"".join(pack(fd, name))
+        return b"".join(pack(fd, name, ids=ids))
     finally:
         os.close(fd)
 
@@ -225,3 +228,42 @@ def test_a_source_in_parts_gives_the_same_bytes(data: bytes, sizes: list[int], t
         else:
             source.skip(take)
             whole.read(take)
+
+
+@pytest.mark.root("only root can give a file away")
+def test_owners_are_those_of_the_container_on_both_ways(tmp_path: pathlib.Path) -> None:
+    ids = IdRange(1 << 20)
+    owned = tar(folder("d", uid=0, gid=5), (entry("d/f", uid=1000, gid=1000), b"x"), link("way", "d"), ("deep/f", b""))
+    (into := tmp_path / "into").mkdir()
+    put(owned, into, Keeping(owner=True, ids=ids))
+    owners = {str(path.relative_to(into)): path.lstat() for path in into.rglob("*")}
+    found = {path: (each.st_uid - ids.first, each.st_gid - ids.first) for path, each in owners.items()}
+    assert found == {"d": (0, 5), "d/f": (1000, 1000), "way": (0, 0), "deep": (0, 0), "deep/f": (0, 0)}
+    (into / "host").touch()
+    with tarfile.open(fileobj=io.BytesIO(packed(into, ids=ids))) as archive:
+        back = {each.name: (each.uid, each.gid) for each in archive}
+    assert (back["./d/f"], back["./d"], back["./host"]) == ((1000, 1000), (0, 5), (NOBODY, NOBODY))
+    (made := tmp_path / "made").mkdir()
+    put(owned, made, Keeping(ids=ids))
+    assert {p.lstat().st_uid for p in made.rglob("*")} == {ids.first}
+
+
+def test_capabilities_of_a_file_count_in_its_containers_namespace_and_in_no_other() -> None:
+    ids, of_all, name = IdRange(1 << 20), struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0), idxattrs.CAPABILITY
+    of_one = idxattrs.outside(name, of_all, ids)
+    assert of_one == struct.pack("<IIIIII", 0x03000001, 1 << 13, 0, 0, 0, 1 << 20)
+    assert idxattrs.inside(name, of_one, ids) == of_all
+    for odd in (b"", b"x" * 20, b"x" * 24, idxattrs.outside(name, of_all, IdRange(1 << 21))):
+        assert idxattrs.inside(name, odd, ids) == odd
+    for odd in (b"", b"x" * 20, of_one):
+        assert idxattrs.outside(name, odd, ids) == odd
+    assert idxattrs.outside("user.x", of_all, ids) == of_all
+
+
+def test_users_and_groups_of_access_lists_are_the_containers() -> None:
+    ids, name = IdRange(1 << 20), idxattrs.ACLS[0]
+    acl = struct.pack("<I" + "HHI" * 3, 2, 0x01, 7, 2**32 - 1, 0x02, 6, 1000, 0x08, 4, 5)
+    machines = struct.pack("<I" + "HHI" * 3, 2, 0x01, 7, 2**32 - 1, 0x02, 6, (1 << 20) + 1000, 0x08, 4, (1 << 20) + 5)
+    assert idxattrs.outside(name, acl, ids) == machines
+    assert idxattrs.inside(name, machines, ids) == acl
+    assert idxattrs.inside(name, b"odd", ids) == b"odd"

@@ -236,6 +236,7 @@ MATRIX: dict[str, Row] = {
         "test_network.py", EXITD, ("iptables-DEL.before", "host-local-DEL.after"), TRUE, deed="ended by SIGTERM"
     ),
     "network, at calls": Row("test_network.py", EXITD, CALLS, TRUE, few=5),
+    "network, users of its own, at calls": Row("test_network.py", EXITD, CALLS, TRUE, few=3),
     # An image: fetched, a container made on it, that removed, the image removed.
     "image, at calls": Row("test_image.py", EXITD, CALLS, WHOLE, few=9),
     "images, many clients": Row("test_image.py", EXITD, (AT_RANDOM,), WHOLE),

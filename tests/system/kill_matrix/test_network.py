@@ -10,13 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.model.idranges import COUNT
 from tests.system import networks, oracle
-from tests.system.daemons import Daemon, warm_up
-from tests.system.kill_matrix.calls import killed_at_each
+from tests.system.daemons import Daemon, spec, warm_up
+from tests.system.kill_matrix.calls import CALLS, killed_at_each
 from tests.system.kill_matrix.table import Case, cases, row
 from tests.system.networks import NOTHING, Net, PluginGates
 from tests.system.oracle import Revived, Subject
 from tests.system.waits import LIMIT_SECONDS, until
+
+BASE = 1_000_000_000
+OF_USERS = ("clone", "open_tree", "mount_setattr", "symlink", "chown", "chmod", "fchown")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,10 @@ def gates(net: Net) -> Iterator[PluginGates]:
 @pytest.fixture(scope="module")
 def daemon(net: Net, gates: PluginGates) -> Iterator[Daemon]:
     extra = ("--reconcile-seconds", "0.2")
-    with networks.daemon(net, str(gates.directory), extra=extra, environment=gates.environment) as made:
+    users = f"[userns]\nbase = {BASE}\ncount = {2 * COUNT}\n"
+    environment = gates.environment
+    with networks.daemon(net, str(gates.directory), config=users, extra=extra, environment=environment) as made:
+        made.base.chmod(0o711)
         with made.client() as client:
             warm_up(client)
         yield made
@@ -107,4 +114,29 @@ def test_exitd_killed_at_any_system_call_of_a_life_in_a_network_leaves_nothing_o
     said = killed_at_each(
         daemon, row("network, at calls").count, life, lambda subject, case: judge(daemon, net, subject, case)
     )
+    assert set(said) <= {"exited by record", "exited by keeper"}, said
+
+
+def test_exitd_killed_at_any_system_call_of_a_life_with_users_of_its_own_gives_its_range_back(
+    daemon: Daemon, net: Net
+) -> None:
+    def life() -> Subject:
+        subject = oracle.observed(daemon, oracle.fresh_name(), network="pods", userns="auto")
+        subject.directory.chmod(0o777)  # as any user of the machine's
+        (subject.directory / "go").chmod(0o666)
+        oracle.whole_life(Revived(daemon), subject)
+        until(lambda: not list(daemon.root.glob("networks/*-*")), "its network is not taken down")
+        return subject
+
+    def judge_ranges(subject: Subject, case: str) -> Counter[str]:
+        said = judge(daemon, net, subject, case)
+        assert list(daemon.state.glob("roots/*")) == [], case
+        with daemon.client() as client:
+            made = client.create(spec("true", userns="auto"))
+            assert made.ids.first == BASE, case
+            client.remove(made.id, force=True)
+        return said
+
+    count = row("network, users of its own, at calls").count
+    said = killed_at_each(daemon, count, life, judge_ranges, (*CALLS, *OF_USERS))
     assert set(said) <= {"exited by record", "exited by keeper"}, said

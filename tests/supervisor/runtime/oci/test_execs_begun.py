@@ -118,7 +118,7 @@ async def test_a_refusal_is_looked_into_only_where_a_silent_keeper_may_begin_a_s
 
     place = SimpleNamespace(create_seconds=0.1)
     execs = NativeExecs(cast(Any, place), cast(Any, SimpleNamespace(shims=SimpleNamespace(begin=begin))))
-    asked = execs._shims_word(cast(Any, SimpleNamespace(asked_in_vain=asked_in_vain)), EXEC)
+    asked = execs._shims_word(cast(Any, SimpleNamespace(asked_in_vain=asked_in_vain)), EXEC, (0, 0))
     if asked_in_vain:
         assert isinstance(await asked, Busy)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.model.errors import BadRequest
+from supervisor.model.idranges import IdRange
 from supervisor.model.rights import DEFAULT, NAMES, Rights, Ulimit
 from supervisor.model.values import Security, Spec
 from supervisor.runtime.oci import machine
@@ -160,6 +161,8 @@ def test_of_the_networks_sysctls_those_that_the_kernel_has(tmp_path: Path) -> No
     assert machine.sysctls(str(tmp_path), str(groups)) == (("net.ipv4.ping_group_range", "0 2147483647"),)
     groups.write_text("0 100000 65536\n")
     assert machine.sysctls(str(tmp_path), str(groups)) == ()
+    own = machine.sysctls(str(tmp_path), str(groups), IdRange(1 << 20))
+    assert own == (("net.ipv4.ping_group_range", "0 65535"),)
 
 
 def test_a_kernel_without_user_namespaces_names_all_groups(tmp_path: Path) -> None:

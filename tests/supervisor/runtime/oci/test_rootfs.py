@@ -2,13 +2,15 @@
 
 import os
 import pathlib
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from shim import native
-from supervisor.model.errors import BadRequest
+from supervisor.model.errors import BadRequest, Unsupported, WrongState
+from supervisor.model.idranges import IdRange
 from supervisor.model.storage import Storage, StorageKind
 from supervisor.model.values import Mount, Spec
 from supervisor.runtime.oci import bundle, layertrial, rootfs
@@ -31,6 +33,15 @@ def directory(tmp_path: pathlib.Path) -> Iterator[str]:
     yield directory
     rootfs.release(directory)
     removal.remove_tree(directory)
+
+
+@pytest.fixture
+def passable() -> Iterator[pathlib.Path]:
+    """A directory to which all users may come; pytest's own are closed to others."""
+    made = pathlib.Path(tempfile.mkdtemp(prefix="exitd-"))
+    made.chmod(0o711)
+    yield made
+    removal.remove_tree(str(made))
 
 
 def on_disk(lower: pathlib.Path, directory: str, *, auto_remove: bool = False) -> pathlib.Path:
@@ -233,3 +244,46 @@ def test_a_missing_bundle_is_named(tmp_path: pathlib.Path) -> None:
         rootfs.read_bundle(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     assert rootfs.read_bundle(str(tmp_path)) == (b"{}", f"{tmp_path}/config.json")
+
+
+@needs_root
+def test_with_users_of_its_own_it_is_mounted_where_they_may_come_to_it(
+    lower: pathlib.Path, directory: str, passable: pathlib.Path
+) -> None:
+    spec = Spec(name="c", rootfs=str(lower), storage=Storage(StorageKind.DISK), ids=IdRange(1 << 20))
+    first = rootfs.prepare(spec, directory, apart=str(passable / "s/roots/c"))
+    assert first == f"{passable}/s/roots/c/merged"
+    assert [os.stat(f"{first}/{name}").st_uid for name in (".", "file")] == [1 << 20] * 2
+    assert [os.stat(each).st_mode & 0o777 for each in (passable / "s/roots", passable / "s/roots/c")] == [0o711, 0o710]
+    pathlib.Path(first, "new").write_text("kept")
+
+    # An exitd with another state directory finds what is mounted, and what has been written.
+    second = rootfs.prepare(spec, directory, apart=str(passable / "t/roots/c"))
+    assert pathlib.Path(second, "new").read_text() == "kept"
+    assert not os.path.lexists(passable / "s/roots/c")
+    rootfs.unmount_all(str(passable / "t"))  # as after a boot
+    removal.remove_tree(str(passable / "t/roots"))
+    assert rootfs.prepare(spec, directory, apart=str(passable / "t/roots/c")) == second
+    assert pathlib.Path(second, "new").read_text() == "kept"
+    fd = rootfs.hold(directory)
+    rootfs.release(directory)
+    os.close(fd)
+    assert rootfs.mounts_under(str(passable)) == () and os.listdir(passable / "t/roots") == []
+
+    (passable / "t").chmod(0o700)
+    with pytest.raises(WrongState, match=f"chmod o\\+x {passable}/t,"):
+        rootfs.prepare(spec, directory, apart=str(passable / "t/roots/c"))
+
+
+@needs_root
+def test_a_file_system_that_cannot_show_other_owners_is_named(
+    lower: pathlib.Path, directory: str, tmp_path: pathlib.Path, passable: pathlib.Path
+) -> None:
+    merged = prepare(lower, directory)  # an overlay is such a one
+    spec = Spec(name="d", rootfs=str(merged), storage=Storage(StorageKind.DISK), ids=IdRange(1 << 20))
+    try:
+        with pytest.raises(Unsupported, match="merged cannot show other owners"):
+            rootfs.prepare(spec, str(tmp_path / "d"), apart=str(passable / "s/roots/d"))
+    finally:
+        rootfs.release(str(tmp_path / "d"))
+    assert rootfs.mounts_under(str(passable / "s")) == ()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.model.errors import BadRequest
+from supervisor.model.idranges import IdRange
 from supervisor.model.limits import ContainerLimits
 from supervisor.model.rights import DEFAULT
 from supervisor.model.values import Mount, Security, Spec
@@ -18,6 +19,8 @@ from supervisor.runtime.oci.spec import (
     adapt_bundle,
     config,
     has_own_pids,
+    ids_in,
+    keep_flags,
     parse_bundle,
     restrict,
     rootfs_of,
@@ -468,3 +471,35 @@ def test_without_a_word_there_are_no_new_privileges_and_a_bundle_is_as_it_is() -
 )
 def test_a_pid_namespace_is_a_containers_own_if_it_is_made_for_it(namespaces: list[object], own: bool) -> None:
     assert has_own_pids({"linux": {"namespaces": namespaces}}) is own
+
+
+def test_users_of_its_own_are_a_namespace_with_their_mapping() -> None:
+    ids = IdRange(1 << 20)
+    linux = made(replace(SPEC, ids=ids))["linux"]
+    assert {"type": "user"} in linux["namespaces"]
+    assert linux["uidMappings"] == linux["gidMappings"] == [{"containerID": 0, "hostID": 1 << 20, "size": 65536}]
+    assert ids_in(linux) == ids
+    assert ids_in(made()["linux"]) is None and "uidMappings" not in made()["linux"]
+    assert ids_in({"uidMappings": [{"hostID": -1, "size": 1}]}) is ids_in({"uidMappings": [3]}) is None
+    joined = made(replace(SPEC, ids=ids), shared=Shared((("user", "/ns/user"), ("network", "/ns/net"))))["linux"]
+    assert {"type": "user", "path": "/ns/user"} in joined["namespaces"] and {"type": "user"} not in joined["namespaces"]
+
+
+def test_only_who_owns_a_network_mounts_its_sysfs() -> None:
+    def sys_of(spec: Spec) -> str:
+        (found,) = (mount for mount in made(spec)["mounts"] if mount["destination"] == "/sys")
+        return str(found["type"])
+
+    own = replace(SPEC, ids=IdRange(1 << 20))
+    assert (sys_of(own), sys_of(replace(own, network="host")), sys_of(replace(SPEC, network="host"))) == (
+        "sysfs",
+        "bind",
+        "sysfs",
+    )
+
+
+def test_a_bind_mount_keeps_the_flags_of_its_source() -> None:
+    mounts = (Mount("/a", "/a", options=("suid", "exec")), Mount("/b", "/b"))
+    document = keep_flags(made(replace(SPEC, mounts=mounts)), lambda source: ("nosuid", "ro") if source == "/a" else ())
+    options = {mount["source"]: mount["options"] for mount in document["mounts"] if mount["type"] == "bind"}  # type: ignore[attr-defined]  # JSON
+    assert options == {"/a": ["rbind", "rprivate", "exec", "nosuid", "ro"], "/b": ["rbind", "rprivate", "rw"]}
