@@ -105,7 +105,7 @@ OPTIONS = {
     "--secret": "exitd keeps no secrets; bind the file: -v FILE:/run/secrets/NAME:ro",
     "--shm-size-systemd": "exitd prepares nothing for systemd as an init; leave it out",
     "--signature-policy": "skopeo pulls for exitd; which signatures are required, /etc/containers/policy.json says",
-    "--storage-opt": "the layer that a container writes to has no options; it lies below the root of exitctl info",
+    "--storage-opt": "what a container writes has a limit in memory alone, --storage tmpfs:SIZE; on disk none",
     "--subgidname": _USERS,
     "--subuidname": _USERS,
     "--systemd": "exitd prepares nothing for systemd as an init; its signal to stop: --stop-signal RTMIN+3",
