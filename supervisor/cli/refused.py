@@ -70,6 +70,7 @@ OPTIONS = {
     "--hostuser": "exitd adds no users to the image's files; bind the host's: -v /etc/passwd:/etc/passwd:ro",
     "--http-proxy": "exitd passes no proxy on by itself; name what the container needs: -e http_proxy -e https_proxy",
     "--image-volume": "exitd makes no volumes for an image's VOLUME by itself; mount one there: -v NAME:DST",
+    "--init-ctr": "what runs before the others of a pod is in its manifest, initContainers: exitctl play FILE",
     "--init-path": "--init takes exitd's own; another is the first word of the command, or --entrypoint",
     "--io-maxbandwidth": _WINDOWS,
     "--io-maxiops": _WINDOWS,
