@@ -63,7 +63,7 @@ def play(
     """
     if down and (replace or wait):
         raise BadRequest("--down goes with neither --replace nor --wait")
-    sources = tuple(map(_source, files))
+    sources = tuple(map(_source, _without_kube(files)))
     if down:
         return _down(connect(ctx), kube.names(sources), kube.deployments(sources))
     program = os.path.abspath(runtime) if "/" in runtime else runtime
@@ -79,6 +79,11 @@ def play(
         playing = Playing(client, interruption, init_timeout or None)
         _report(playing.play(wanted))
         return _to_the_end(playing) if wait else 0
+
+
+def _without_kube(files: tuple[str, ...]) -> tuple[str, ...]:
+    """podman's older words for it are `play kube FILE`."""
+    return files[1:] if len(files) > 1 and files[0] == "kube" and not os.path.exists("kube") else files
 
 
 def this_node() -> NodeFacts:

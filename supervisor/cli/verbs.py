@@ -48,7 +48,9 @@ _NETWORK = "a network is a file of CNI below /etc/cni/net.d: write or remove it 
 _JOIN = "a container keeps its network; make it anew in the other one: exitctl run --network NAME"
 _SWARM = "exitd is for one machine; for several: Kubernetes, with exitd below containerd (docs/containerd.md)"
 _REGISTRY = "skopeo talks to registries for exitd: skopeo"
-_PUSH = "exitd pushes no images; use skopeo copy, or push from where the image was built"
+_PUSH = (
+    "save it, and let skopeo push it: exitctl image save -o FILE NAME; skopeo copy docker-archive:FILE docker://NAME"
+)
 _PRUNE = "remove what has ended: exitctl container prune; with images: exitctl system prune"
 _CHECKPOINT = "exitd makes no checkpoints; stop the container and start it again: exitctl restart ID"
 _MOUNT = "a running container's files are below /proc/PID/root, with the pid of exitctl inspect -f '{{.State.Pid}}' ID"
@@ -65,9 +67,9 @@ REFUSED = {
     "volume export": _VOLUME_FILES,
     "volume import": _VOLUME_FILES,
     "volume mount": _VOLUME_FILES,
-    "volume reload": "exitd has no drivers of volumes",
+    "volume reload": "exitd has no drivers of volumes; what is there: exitctl volume ls",
     "volume unmount": _VOLUME_FILES,
-    "volume update": "a volume has nothing but its files",
+    "volume update": "a volume has nothing but its files; options are a mount's: exitctl run -v NAME:/DIR:OPTION",
     "artifact": "exitd keeps images only; skopeo copies artifacts, too",
     "auto-update": "pull the image, exitctl image pull NAME, then make the container anew: exitctl rm -f, exitctl run",
     "bake": _BUILD,

@@ -38,6 +38,8 @@ def parse(text: str) -> Storage:
     kind, colon, size = text.partition(":")
     if not text:
         return LEFT_OPEN
+    if kind == StorageKind.DISK and colon:
+        raise ValueError(f"{WORDS}; a layer on disk has no limit of its own, one in memory has")
     if kind not in [*StorageKind] or (colon and kind != StorageKind.TMPFS):
         raise ValueError(WORDS)
     size_bytes = parsing.parse(size) if colon else 0

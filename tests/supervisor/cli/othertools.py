@@ -13,7 +13,7 @@ restart rm runtime security-opt shm-size sig-proxy stop-signal stop-timeout stor
 use-api-socket user:u userns uts volume:v volume-driver volumes-from workdir:w
 disable-content-trust dns-opt kernel-memory net net-alias"""
 
-# podman 6.0: podman-run(1), cmd/podman/common/{create,netflags}.go. The help lacks the last two lines.
+# podman 6.0: podman-run(1), podman-create(1), cmd/podman/common/{create,netflags}.go. The help lacks the last two.
 PODMAN = """add-host annotation arch attach:a authfile blkio-weight blkio-weight-device cap-add cap-drop cert-dir
 cgroup-conf cgroup-parent cgroupns cgroups chrootdirs cidfile conmon-pidfile cpu-period cpu-quota cpu-rt-period
 cpu-rt-runtime cpu-shares:c cpus cpuset-cpus cpuset-mems creds decryption-key detach:d detach-keys device
@@ -21,14 +21,14 @@ device-cgroup-rule device-read-bps device-read-iops device-write-bps device-writ
 dns-option dns-search entrypoint env:e env-file env-host env-merge expose gidmap gpus group-add group-entry health-cmd
 health-interval health-log-destination health-max-log-count health-max-log-size health-on-failure health-retries
 health-start-period health-startup-cmd health-startup-interval health-startup-retries health-startup-success
-health-startup-timeout health-timeout help hostname:h hosts-file hostuser http-proxy image-volume init init-path
-interactive:i ip ip6 ipc label:l label-file log-driver log-opt mac-address memory:m memory-reservation memory-swap
-memory-swappiness mount name network network-alias no-healthcheck no-hostname no-hosts oom-kill-disable oom-score-adj
-os passwd passwd-entry personality pid pidfile pids-limit platform pod pod-id-file preserve-fd preserve-fds privileged
-publish:p publish-all:P pull quiet:q rdt-class read-only read-only-tmpfs replace requires restart retry retry-delay rm
-rmi rootfs sdnotify seccomp-policy secret security-opt shm-size shm-size-systemd sig-proxy stop-signal stop-timeout
-subgidname subuidname sysctl systemd timeout tls-verify tmpfs tty:t tz uidmap ulimit umask unsetenv unsetenv-all
-user:u userns uts variant volume:v volumes-from workdir:w
+health-startup-timeout health-timeout help hostname:h hosts-file hostuser http-proxy image-volume init init-ctr
+init-path interactive:i ip ip6 ipc label:l label-file log-driver log-opt mac-address memory:m memory-reservation
+memory-swap memory-swappiness mount name network network-alias no-healthcheck no-hostname no-hosts oom-kill-disable
+oom-score-adj os passwd passwd-entry personality pid pidfile pids-limit platform pod pod-id-file preserve-fd
+preserve-fds privileged publish:p publish-all:P pull quiet:q rdt-class read-only read-only-tmpfs replace requires
+restart retry retry-delay rm rmi rootfs sdnotify seccomp-policy secret security-opt shm-size shm-size-systemd
+sig-proxy stop-signal stop-timeout subgidname subuidname sysctl systemd timeout tls-verify tmpfs tty:t tz uidmap
+ulimit umask unsetenv unsetenv-all user:u userns uts variant volume:v volumes-from workdir:w
 dns-opt healthcheck-command healthcheck-interval healthcheck-retries healthcheck-start-period healthcheck-timeout
 kernel-memory net override-arch override-os override-variant signature-policy link-local-ip"""
 

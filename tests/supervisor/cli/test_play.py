@@ -90,6 +90,17 @@ def test_a_single_container_and_several_files_have_podmans_lines(
     assert [pod.spec.name for pod in pods.pods.values()] == ["p", "q"]
 
 
+def test_podmans_older_words_are_taken_unless_there_is_a_file_of_that_name(
+    pods: FakePods, exitctl: Exitctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pod.yaml").write_text(one("a"))
+    assert exitctl("play", "kube", "pod.yaml").code == 0
+    (tmp_path / "kube").write_text(one("b"))
+    assert exitctl("play", "--replace", "kube", "pod.yaml").code == 0
+    assert [done for done in pods.done if done.startswith("run")] == ["run a", "run b", "run a"]
+
+
 def test_an_init_container_that_is_started_again_is_waited_for_until_it_succeeds(pods: FakePods, play: Play) -> None:
     pods.ends["web-one"] = [exit_of(kind="exited", code=3, decision="restart"), exit_of(kind="exited", code=0, run=2)]
     outcome = play(POD)

@@ -25,3 +25,9 @@ def test_a_word_is_read_and_written(text: str, found: Storage) -> None:
 def test_what_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         storage.parse(text)
+
+
+@pytest.mark.parametrize("text", ["disk:1g", "disk:"])
+def test_a_size_on_disk_is_refused_with_the_way_to_a_limit(text: str) -> None:
+    with pytest.raises(ValueError, match=r"tmpfs:SIZE; a layer on disk has no limit of its own, one in memory has"):
+        storage.parse(text)
