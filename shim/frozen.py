@@ -139,6 +139,8 @@ else:
 
 
 def _is_equal(self: Any, other: object) -> bool:
+    if self is other:
+        return True
     of = self.__values_of__
     return of(self) == of(other) if other.__class__ is self.__class__ else NotImplemented
 

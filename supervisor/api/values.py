@@ -52,4 +52,4 @@ def timestamp(time_ns: int | None) -> Timestamp | None:
 
 def clean(text: str) -> str:
     """Return a text that protobuf takes: what was no UTF-8 (paths, a runtime's words) becomes '?'."""
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

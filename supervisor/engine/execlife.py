@@ -92,6 +92,8 @@ class Execs(Participant):
 
     def of(self, container_id: str) -> tuple[Exec, ...]:
         """Return the execs of the container that have not ended."""
+        if container_id not in self._live:
+            return ()
         return tuple(live.exec for live in self._of(container_id) if not live.over.is_set())
 
     def keys(self) -> Iterable[RunKey]:

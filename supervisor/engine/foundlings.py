@@ -76,7 +76,9 @@ class Foundlings:
         self._refused = {key: why for key, why in self._refused.items() if key[0] in there}
         for id in self._inner.keys() - set(there):
             self._forget(id)
-        own = await asyncio.to_thread(rundir.runs, self._state)
+        # Those of a run that has not been cleaned up are its own.
+        of_clean = [id for id in there if (known := self._node.containers.get(id)) is not None and known.clean]
+        own = await asyncio.to_thread(rundir.runs, self._state, of_clean) if of_clean else []
         settled = {c.id: c.run for c in self._node.containers.values() if c.clean}
         strange = {id for id in there if id not in self._node.containers}
         strange |= {id for id, run in own if settled.get(id, run) != run}

@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import structlog
 
@@ -207,11 +207,12 @@ def remove(path: str) -> None:
         os.rmdir(os.path.dirname(path))
 
 
-def runs(state: str) -> list[tuple[str, int]]:
-    """Return every existing run directory, as (container, run). Raises OSError when there is no room to look."""
+def runs(state: str, containers: Iterable[str] | None = None) -> list[tuple[str, int]]:
+    """Return every existing run directory, of these containers or of all, as (container, run). Raises OSError when
+    there is no room to look."""
     found = []
     with contextlib.suppress(FileNotFoundError):
-        for container in os.listdir(f"{state}/c"):
+        for container in os.listdir(f"{state}/c") if containers is None else containers:
             try:
                 found += [(container, int(run)) for run in os.listdir(f"{state}/c/{container}") if _is_run(run)]
             except OSError as error:  # one unreadable directory must not hide the others

@@ -367,7 +367,7 @@ class ShimV2Containers:
     # -- what is shown of it
 
     def has(self, key: RunKey) -> bool:
-        return self._hub.get(RunKey(key.container, key.run)) is not None
+        return self._hub.get(RunKey(key.container, key.run) if key.exec_id else key) is not None
 
     def monitored_by(self, key: RunKey) -> str:
         run = self._hub.get(key)

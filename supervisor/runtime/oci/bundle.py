@@ -232,9 +232,10 @@ def cgroups_path(container: Container, root: str) -> str:
 
 
 def learned(container: Container, root: str) -> tuple[str, bool]:
-    """Return `cgroups_path` and `executes` from a single read of the configuration."""
+    """Return `cgroups_path` and `executes` from a single read of the configuration, of which no more is looked at: a
+    start reads that of each container."""
     try:
-        document = configuration(container, root)
+        document = spec.readable(_place_of(_stored(container, root)))
     except (BadRequest, ShimFailed):
         document = {}
     return _cgroup_in(document) or default_cgroup(container), _executes(document, container.spec)
@@ -243,12 +244,26 @@ def learned(container: Container, root: str) -> tuple[str, bool]:
 def configuration(container: Container, root: str) -> spec.Document:
     """Return its config.json, or its caller's if it was adopted, without the parts that cannot be read. Raises
     ShimFailed, BadRequest."""
+    return spec.readable(_stored(container, root))
+
+
+def _stored(container: Container, root: str) -> spec.Document:
+    """Return what `configuration` does, with the parts that cannot be read. Raises ShimFailed, BadRequest."""
     document = _read(directory_of(root, container.id))
     if document is None and not container.spec.bundle:
         raise ShimFailed(f"{directory_of(root, container.id)}/bundle/config.json is gone")
     if document is None:
         document = spec.parse_stored(*rootfs.read_bundle(container.spec.bundle))
-    return spec.readable(document)
+    return document
+
+
+def _place_of(document: spec.Document) -> spec.Document:
+    """Return the parts of a configuration that say in which cgroup its processes are, and what executes them."""
+    linux = document.get("linux")
+    if isinstance(linux, dict):
+        linux = {name: value for name, value in linux.items() if name == "cgroupsPath"}
+    parts = {"annotations": document.get("annotations"), "linux": linux}
+    return {name: part for name, part in parts.items() if name in document}
 
 
 def _cgroup_in(document: spec.Document) -> str:

@@ -381,10 +381,12 @@ class Watching:
         Return their number. `needed` is asked after the keeper, so that it contains runs that begin meanwhile.
 
         As long as the keeper knows as many as are needed it is asked for their number only, but for each
-        COUNTED_ROUNDS-th time: one that is too many may stand for one that is missing."""
+        COUNTED_ROUNDS-th time: one that is too many may stand for one that is missing. Not if it has given copies of
+        the output of each, or they came with its shim: then it knows each one, and no other."""
         try:
-            if self._counted < COUNTED_ROUNDS and await self.keeper.run_count() == len(needed()):
-                self._counted += 1
+            is_known = self._counted < COUNTED_ROUNDS or all(map(self._was_known, needed()))
+            if is_known and await self.keeper.run_count() == len(needed()):
+                self._counted = self._counted + 1 if self._counted < COUNTED_ROUNDS else 0
                 return 0
             known = await self.keeper.runs()
         except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage):
@@ -396,6 +398,12 @@ class Watching:
         for message in stale:
             await self.keeper.acknowledge(message.get("id"), message.number("run"), message.get("exec"))
         return len(stale)
+
+    def _was_known(self, key: RunKey) -> bool:
+        """Return whether the keeper knew the run, which shows in the copies at hand. Where there is another keeper
+        since, `keeper_lost` has had the run registered there."""
+        watch = self._watches.get(key)
+        return watch is not None and not watch.misses_copies()
 
     async def keeper_knows(self, key: RunKey) -> bool:
         """Return whether the keeper watches the run. Raises ShimFailed when it does not answer."""

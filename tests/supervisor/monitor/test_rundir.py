@@ -233,6 +233,7 @@ def test_only_numbers_are_runs(tmp_path: Path) -> None:
         (tmp_path / "c" / name).mkdir(parents=True)
     (tmp_path / "c" / "file").touch()
     assert sorted(rundir.runs(str(tmp_path))) == [("c1", 1), ("c1", 12), ("c2", 3)]
+    assert rundir.runs(str(tmp_path), ["c2", "none"]) == [("c2", 3)] and rundir.runs(str(tmp_path), []) == []
 
 
 @pytest.mark.parametrize("name", ["c", "c/c1"])

@@ -1,6 +1,10 @@
 """Runs that the keeper keeps although exitd needs them no more."""
 
+import os
+
+from shim import slots
 from supervisor.model.values import Process, RunKey
+from supervisor.monitor.rundir import RunDirectory
 from supervisor.runtime.oci import watching as module
 from tests.supervisor.fakes import in_loop
 from tests.supervisor.runtime.oci.kept import watching
@@ -31,3 +35,18 @@ async def test_a_keeper_with_as_many_as_are_needed_is_asked_for_all_only_now_and
         found = [await made.acknowledge_strangers(lambda: other) for _ in range(module.COUNTED_ROUNDS + 1)]
         assert found == [*[0] * module.COUNTED_ROUNDS, 1]
         assert await made.acknowledge_strangers(lambda: frozenset(KEYS[:1])) == 1  # more than are needed: at once
+
+
+@in_loop
+async def test_a_keeper_that_has_given_copies_of_each_run_is_not_asked_for_all() -> None:
+    seats = (slots.OUT_FD, slots.ERR_FD, slots.STAGE_READ_FD, slots.STAGE_WRITE_FD)
+    with watching() as (made, keeper):
+        for key in KEYS:
+            keeper.keeps(key, Process(5, 6))
+            made.add(key, RunDirectory("/nowhere")).hold_copies({seat: os.dup(0) for seat in seats})
+        for _ in range(2 * module.COUNTED_ROUNDS + 3):
+            assert await made.acknowledge_strangers(lambda: frozenset(KEYS)) == 0
+        assert keeper.lists == 0
+        keeper.keeps(EXEC, Process(5, 6))
+        assert await made.acknowledge_strangers(lambda: frozenset(KEYS)) == 1
+        assert keeper.lists == 1
