@@ -441,7 +441,10 @@ class Node:
         await self.surely(container_id, lifecycle.Removed())
 
     async def _discard(self, container_id: str) -> None:
-        await insist(lambda: self.manager.discard(container_id), "removal of files", container_id)
+        container = self.containers.get(container_id)
+        may_be_pod = container is None or container.spec.pod is not None or bool(container.damaged)
+        discard = self.manager.discard
+        await insist(lambda: discard(container_id, is_pod=may_be_pod), "removal of files", container_id)
         await insist(lambda: self.others.discarded(container_id), "what others held of it", container_id)
 
     async def surely(self, container_id: str, happening: Happening) -> bool:

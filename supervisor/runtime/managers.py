@@ -33,8 +33,8 @@ class ContainerRuntimes:
     def begin_preparing(self, container: Container) -> None:
         self.native.begin_preparing(container)
 
-    async def discard(self, container_id: str) -> None:
-        await self.native.discard(container_id)
+    async def discard(self, container_id: str, *, is_pod: bool = True) -> None:
+        await self.native.discard(container_id, is_pod=is_pod)
 
     # -- by key, or for all
 

@@ -127,8 +127,9 @@ class ContainerManagers(Protocol):
     def begin_preparing(self, container: Container) -> None:
         """A hint that create_container will follow: slow work on the disk may begin. `discard` undoes it."""
 
-    async def discard(self, container_id: str) -> None:
-        """Delete the container's files, once nothing of it runs. Repeatable."""
+    async def discard(self, container_id: str, *, is_pod: bool = True) -> None:
+        """Delete the container's files, once nothing of it runs. Repeatable. `is_pod`: whether it may be a pod's, which
+        has a cgroup around those of its containers."""
 
 
 @frozen

@@ -75,7 +75,7 @@ class FakeManager:
     def begin_preparing(self, container: Container) -> None:
         pass
 
-    async def discard(self, container_id: str) -> None:
+    async def discard(self, container_id: str, *, is_pod: bool = True) -> None:
         if self.discard_fails:
             raise self.discard_fails.pop()
         self.discarded.append(container_id)

@@ -66,7 +66,7 @@ class NativeContainers:
     def listen(self, listener: RunListener) -> None:
         self._watching.listen(listener)
 
-    async def discard(self, container_id: str) -> None:
+    async def discard(self, container_id: str, *, is_pod: bool = True) -> None:
         """Delete the container's files, after a preparation in progress has ended. Repeatable. Raises ShimFailed,
         TimedOut, Busy."""
         preparing = self._preparing.pop(container_id, None)
@@ -76,8 +76,8 @@ class NativeContainers:
         what = f"removing the files of {container_id[:12]}"
         root, let_go = self._place.root, self._unmounted.let_go
         await self._place.clearing.run(what, lambda: bundle.remove(container_id, root, let_go), container_id)
-        for path in (bundle.pod_cgroup(container_id), bundle.pod_slice(container_id)):
-            await self._clear_cgroup(path)  # does nothing unless it was a pod
+        for path in (bundle.pod_cgroup(container_id), bundle.pod_slice(container_id)) if is_pod else ():
+            await self._clear_cgroup(path)
 
     # -- a run begins
 

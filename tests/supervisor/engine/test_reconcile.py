@@ -56,7 +56,7 @@ class Machine:
         self.strays.append((container_id, run))
         rundir.remove(rundir.path_of(self.settings.state, container_id, run))
 
-    async def discard(self, container_id: str) -> None:
+    async def discard(self, container_id: str, *, is_pod: bool = True) -> None:
         await self.world.manager.discard(container_id)
 
     async def sweep_cgroups(self, known: Collection[str]) -> None:
