@@ -378,14 +378,18 @@ class Publisher:
         with contextlib.suppress(StoreFailed):  # it is read event by event then, which says so
             self._looked = await self.events.before_tasks(self._looked)
             self.moved.set()
-        async with contextlib.aclosing(reading(self.events, self._looked)) as items:
+        async with contextlib.aclosing(reading(self.events, self._looked, self._look_at)) as items:
             async for item in items:
-                if isinstance(item, Event) and item.task is not None and item.task.address:
-                    self._lane(item.task.address, item.seq - 1)
-                self._looked = item if isinstance(item, int) else item.seq
-                self.moved.set()
-                if self._looked >= self.noted.floors[""] + NOTE_EVERY:
-                    self.noted.note("", self._looked)
+                self._look_at(item)
+
+    def _look_at(self, item: Event | int) -> bool:
+        if isinstance(item, Event) and item.task is not None and item.task.address:
+            self._lane(item.task.address, item.seq - 1)
+        self._looked = item if isinstance(item, int) else item.seq
+        self.moved.set()
+        if self._looked >= self.noted.floors[""] + NOTE_EVERY:
+            self.noted.note("", self._looked)
+        return True
 
 
 async def reading(

@@ -125,7 +125,7 @@ class EventLog:
             self._give(event, previous)
         self._ring_first = max(self._ring_first, self._last - len(self._ring))
         if self._last > before:
-            self._wake_all()
+            self._wake_behind()
         if self._held:
             self._watch_gap()
 
@@ -294,6 +294,13 @@ class EventLog:
         self._ticker = None
         if self._wakes and not self._closed:
             self._ticker = asyncio.get_running_loop().call_later(self._idle_seconds, self._tick)
+
+    def _wake_behind(self) -> None:
+        """Wake those that have something to read: an eager reader that took all has not."""
+        for wake in self._wakes:
+            eager = self._at_head.get(wake)
+            if eager is None or eager[0].seq < self._last:
+                wake.set()
 
     def _wake_all(self) -> None:
         for wake in self._wakes:
