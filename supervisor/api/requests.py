@@ -1,6 +1,7 @@
 """Requests become facts here, checked: BadRequest names the field and what is allowed. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -50,58 +51,30 @@ def spec_of(message: pb.ContainerSpec) -> Spec:
     """Return the checked spec. What `engine/admission.py` settles stays open: name, runtime, network, cwd and stop
     signal (0) are empty unless they are given. Raises BadRequest."""
     refuse_nul(message)
+    asked = [read for descriptor, _ in message.ListFields() if (read := _SELDOM.get(descriptor.name))]
     return Spec(
         name=matching("name", message.name, _NAME, _NAME.pattern),
         args=_args(message),
         env=env_of(message.env),
         cwd=absolute("cwd", message.cwd),
-        user=user_of(message.user),
         rootfs=_one_root(message).rootfs,
         bundle=message.bundle,
         runtime=_runtime(message.runtime),
-        memory_bytes=memory_of(message.memory_bytes),
-        annotations=_pairs("annotations", message.annotations),
-        restart=restart.parse(message.restart, auto_remove=message.auto_remove),
         auto_remove=message.auto_remove,
         stop_signal=signal_of(message.stop_signal, "stop_signal") if message.stop_signal else 0,
         stop_timeout_seconds=message.stop_timeout_seconds if message.HasField("stop_timeout_seconds") else 10,
         network=network_of(message.network),
-        more_networks=more_networks_of(message.network, message.more_networks),
-        wishes=wishes_of(message.addresses),
-        ports=ports_of(message.ports),
         publish_all=message.expose.publish_all,
-        expose=exposed_of(message.expose),
-        labels=_pairs("labels", message.labels),
-        hostname=matching("hostname", message.hostname, _HOSTNAME, "letters, digits, '-' and '.', at most 64"),
         read_only=message.read_only,
-        mounts=_mounts(message),
-        namespace=matching("namespace", message.namespace, _NAME, _NAME.pattern) or "default",
         image=message.image,
-        image_id=matching("image_id", message.image_id, _DIGEST, _DIGEST.pattern),
-        pod=pod_of(message.pod) if message.HasField("pod") else None,
-        sandbox=id_of(message.sandbox) if message.sandbox else "",
-        pid=one_of("pid", message.pid or "own", _PIDS),
-        restart_rules=restart.parse_rules(message.restart_rules, auto_remove=message.auto_remove),
         tty=message.tty,
         stdin=message.stdin,
-        cpu_limit_milli=cpu_of("cpu_limit_milli", message.cpu_limit_milli),
-        cpu_request_milli=cpu_of("cpu_request_milli", message.cpu_request_milli),
         rights=rights_of(message.rights, of_bundle=bool(message.bundle)),
         entrypoint=tuple(message.entrypoint),
         log=log_of(message.log) if message.HasField("log") else LEFT_OPEN,
-        health=check_of(message.health, auto_remove=message.auto_remove) if message.HasField("health") else None,
         security=security_of(message.security, of_bundle=bool(message.bundle), privileged=message.rights.privileged),
-        limits=limits_of(message.limits, message.memory_bytes, of_bundle=bool(message.bundle)),
-        devices=devices_of(message.devices),
-        sysctls=sysctls_of(message.sysctls, network=message.network, ipc=message.ipc),
-        init=_init(message),
-        ipc=one_of("ipc", message.ipc or "own", _IPCS),
-        resolver=resolver_of(message.resolver, of_bundle=bool(message.bundle)),
         storage=_storage(message),
-        probes=probes_of(message),
-        hooks=hooks_of(message),
-        secrets=secrets_of(message.secrets, of_bundle=bool(message.bundle)),
-        address_mark=_address_mark(message.address_mark),
+        **{name: read(message) for name, read in asked},
     )
 
 
@@ -194,6 +167,10 @@ def ledger_id_of(text: str) -> str:
 
 def user_of(text: str) -> str:
     return matching("user", text, _USER, "name|uid[:group|gid]")
+
+
+def _hostname(text: str) -> str:
+    return matching("hostname", text, _HOSTNAME, "letters, digits, '-' and '.', at most 64")
 
 
 def condition_of(text: str) -> str:
@@ -356,3 +333,39 @@ def _pairs(field: str, pairs: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         raise BadRequest(f"{field}: a key is empty", field=field)
     within(field, bounds.size_of_pairs(pairs.items()), bounds.MOST_PAIRS_BYTES)
     return tuple(sorted(pairs.items()))
+
+
+# What most requests leave out, by its field there: the field of Spec, and how it is read. Left out, it is as Spec has
+# it by default, and nothing of it is called.
+_SELDOM: dict[str, tuple[str, Callable[[pb.ContainerSpec], Any]]] = {
+    "user": ("user", lambda m: user_of(m.user)),
+    "memory_bytes": ("memory_bytes", lambda m: memory_of(m.memory_bytes)),
+    "annotations": ("annotations", lambda m: _pairs("annotations", m.annotations)),
+    "restart": ("restart", lambda m: restart.parse(m.restart, auto_remove=m.auto_remove)),
+    "restart_rules": ("restart_rules", lambda m: restart.parse_rules(m.restart_rules, auto_remove=m.auto_remove)),
+    "more_networks": ("more_networks", lambda m: more_networks_of(m.network, m.more_networks)),
+    "addresses": ("wishes", lambda m: wishes_of(m.addresses)),
+    "ports": ("ports", lambda m: ports_of(m.ports)),
+    "expose": ("expose", lambda m: exposed_of(m.expose)),
+    "labels": ("labels", lambda m: _pairs("labels", m.labels)),
+    "hostname": ("hostname", lambda m: _hostname(m.hostname)),
+    "mounts": ("mounts", _mounts),
+    "namespace": ("namespace", lambda m: matching("namespace", m.namespace, _NAME, _NAME.pattern)),
+    "image_id": ("image_id", lambda m: matching("image_id", m.image_id, _DIGEST, _DIGEST.pattern)),
+    "pod": ("pod", lambda m: pod_of(m.pod)),
+    "sandbox": ("sandbox", lambda m: id_of(m.sandbox)),
+    "pid": ("pid", lambda m: one_of("pid", m.pid, _PIDS)),
+    "ipc": ("ipc", lambda m: one_of("ipc", m.ipc, _IPCS)),
+    "cpu_limit_milli": ("cpu_limit_milli", lambda m: cpu_of("cpu_limit_milli", m.cpu_limit_milli)),
+    "cpu_request_milli": ("cpu_request_milli", lambda m: cpu_of("cpu_request_milli", m.cpu_request_milli)),
+    "health": ("health", lambda m: check_of(m.health, auto_remove=m.auto_remove)),
+    "limits": ("limits", lambda m: limits_of(m.limits, m.memory_bytes, of_bundle=bool(m.bundle))),
+    "devices": ("devices", lambda m: devices_of(m.devices)),
+    "sysctls": ("sysctls", lambda m: sysctls_of(m.sysctls, network=m.network, ipc=m.ipc)),
+    "init": ("init", _init),
+    "resolver": ("resolver", lambda m: resolver_of(m.resolver, of_bundle=bool(m.bundle))),
+    "probes": ("probes", probes_of),
+    "hooks": ("hooks", hooks_of),
+    "secrets": ("secrets", lambda m: secrets_of(m.secrets, of_bundle=bool(m.bundle))),
+    "address_mark": ("address_mark", lambda m: _address_mark(m.address_mark)),
+}
