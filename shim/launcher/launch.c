@@ -1,6 +1,7 @@
 /* exitd-launch PARENT [--grace MS] -- COMMAND...: a command that dies with the process that asked for it. The daemon cannot
  * set PR_SET_PDEATHSIG for a child itself without a real fork. With --grace the command has so much time more to end what
- * it is in the middle of: a runtime's start that is killed between two steps of its own takes the container with it.
+ * it is in the middle of: a runtime's start that is killed between two steps of its own takes the container with it. What
+ * the service manager has told exitd is not passed on, since a runtime would act on it.
  *
  * Exit status: the command's; 125 when the parent has already gone, 126 or 127 when the command cannot be executed. */
 #include <errno.h>
@@ -16,6 +17,9 @@
 #include <unistd.h>
 
 #define GRACE_MAX 60000
+
+/* NOT_PASSED_ON of supervisor/runtime/oci/runtime.py */
+static const char *const not_passed_on[] = { "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", NULL };
 
 static int is_orphan(pid_t parent)
 {
@@ -102,6 +106,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: exitd-launch PARENT [--grace MS] [--] COMMAND...\n");
 		return 125;
 	}
+	for (const char *const *name = not_passed_on; *name; name++)
+		unsetenv(*name);
 	if (grace_ms)
 		code = outlive(atoi(argv[1]), grace_ms, argv + at);
 	return code >= 0 ? code : execute(atoi(argv[1]), argv + at);
