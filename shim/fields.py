@@ -3,7 +3,6 @@
 The C twin is core/fields.c; tests hold the two against each other.
 """
 
-import re
 from collections.abc import Iterable
 
 from shim.frozen import frozen
@@ -27,15 +26,19 @@ class Message:
     pairs: tuple[tuple[str, str], ...]
 
     def get(self, key: str, default: str = "") -> str:
-        return next((value for name, value in self.pairs if name == key), default)
+        for name, value in self.pairs:
+            if name == key:
+                return value
+        return default
 
     def number(self, key: str) -> int:
         """The decimal value of `key`; BadMessage when it is missing or no number."""
         text = self.get(key)
+        digits = text.lstrip("0")
         # Nobody writes more than 20 digits, and int() itself gives up on thousands of them.
-        if not (re.fullmatch("0*[0-9]{1,20}", text) and (number := int(text.lstrip("0") or "0")) <= NUMBER_MAX):
-            raise BadMessage(f"{self.kind}: field {key!r} is {text[:40]!r}, expected digits")
-        return number
+        if text.isascii() and text.isdigit() and len(digits) <= 20 and (number := int(digits or "0")) <= NUMBER_MAX:
+            return number
+        raise BadMessage(f"{self.kind}: field {key!r} is {text[:40]!r}, expected digits")
 
 
 def encode(kind: str, pairs: Iterable[tuple[str, str | int]], version: int = 1) -> bytes:
@@ -56,7 +59,10 @@ def decode(data: bytes, kind: str = "") -> Message:
     name, _, version = head.rpartition(" ")
     if not name or not VERSION.fullmatch(version) or (kind and name != kind):
         raise BadMessage(f"expected {kind or 'a message'}, got {head[:40]!r}")
-    pairs = [field.partition("=") for field in fields]
-    if any(not separator or not key for key, separator, _ in pairs):
-        raise BadMessage(f"{name}: a field without a key or '='")
-    return Message(name, int(version), tuple((key, value) for key, _, value in pairs))
+    pairs = []
+    for field in fields:
+        key, separator, value = field.partition("=")
+        if not separator or not key:
+            raise BadMessage(f"{name}: a field without a key or '='")
+        pairs.append((key, value))
+    return Message(name, int(version), (*pairs,))

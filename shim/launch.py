@@ -51,7 +51,7 @@ def spawn_request(
 ) -> bytes:
     """`seats`: where each descriptor that goes with the request is to sit; none: in their order, from the first on."""
     pairs = [*key(id, run, exec_id), ("dir", directory), ("program", program), ("adopt", int(adopt))]
-    return fields.encode("exitd-spawn", [*pairs, *(("seat", seat) for seat in seats)])
+    return fields.encode("exitd-spawn", [*pairs, *[("seat", seat) for seat in seats]])
 
 
 def parse_status(data: bytes, descriptors: list[int]) -> Created | Failed:

@@ -103,10 +103,10 @@ def encode(plan: Plan) -> bytes:
             ("id", plan.id),
             ("run", plan.run),
             ("exec", plan.exec_id),
-            *((name, getattr(plan, name)) for name in scalars),
-            *((name, getattr(plan, name)) for name in LATER if getattr(plan, name) != DEFAULTS[name]),
-            *((name, 1) for name in SWITCHES if getattr(plan, name)),
-            *((name, word) for name in LISTS for word in getattr(plan, name)),
+            *[(name, getattr(plan, name)) for name in scalars],
+            *[(name, getattr(plan, name)) for name in LATER if getattr(plan, name) != DEFAULTS[name]],
+            *[(name, 1) for name in SWITCHES if getattr(plan, name)],
+            *[(name, word) for name in LISTS for word in getattr(plan, name)],
         ],
     )
     if len(data) > PLAN_MAX_BYTES:

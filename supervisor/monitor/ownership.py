@@ -6,7 +6,6 @@ exitds of this root have used: a run's directory is looked for in those, too, be
 has the instance and the root of the exitd whose run directories are there; earlier versions wrote no such file.
 """
 
-import contextlib
 import itertools
 import os
 import uuid
@@ -43,9 +42,12 @@ class Owner:
         old kernel, since no exitd sweeps what has no mark. Where the last has it, all others have been tried."""
         if any(self.owns(each) for each in _last_there(directories)):
             return
+        mark = self.instance.encode()
         for path in directories:
-            with contextlib.suppress(OSError):
-                os.setxattr(path, MARK, self.instance.encode())
+            try:
+                os.setxattr(path, MARK, mark)
+            except OSError:
+                continue
 
     def owns(self, directory: str) -> bool:
         """Return whether a cgroup's directory has this exitd's mark."""

@@ -80,7 +80,7 @@ class ShimV2Containers:
             fifos = await self._hub.pumps.begin(key, directory, container.spec)
             run = await self._start(container, key, work, own.cgroups_path)
             with place.linked(bundle.links(container, self._place.state), joins):
-                init = await self._create(container, run, work, fifos, own.command)
+                init = await self._create(container, run, work, fifos, bundle.command_in(own.document))
         return CreatedRun(init, run.shim, MONITORED_BY)
 
     async def _start(self, container: Container, key: RunKey, work: str, cgroup: str) -> Run:

@@ -64,11 +64,11 @@ HANDLING = frozenset({"krun", "crun-krun", "crun-wasm"})
 
 @frozen
 class Bundle:
-    """What a run needs from its bundle. `command` is None if the bundle names none."""
+    """What a run needs from its bundle. `document` is its config.json, as far as exitd reads it."""
 
     path: str
     cgroups_path: str
-    command: command.Command | None
+    document: spec.Document
     own_pids: bool = True  # the kernel ends all other processes when init has ended
     executes: bool = True  # see the function `executes`
 
@@ -142,11 +142,11 @@ def prepare(
             spec.readable(document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
-    if container.spec.init and (wanted := _command(document)) is not None:
+    if container.spec.init and (wanted := command_in(document)) is not None:
         command.refuse_missing(wanted)
     path, own_pids = f"{directory}/bundle", spec.has_own_pids(document)
     executed = _executes(document, container.spec)
-    return Bundle(path, _cgroup_in(document) or default_cgroup(container), _command(document), own_pids, executed)
+    return Bundle(path, _cgroup_in(document) or default_cgroup(container), document, own_pids, executed)
 
 
 def with_own_address(container: Container) -> Container:
@@ -553,7 +553,8 @@ def _bundle_root(document: spec.Document, wanted: Spec) -> str:
     return os.path.join(wanted.bundle, spec.rootfs_of(document))
 
 
-def _command(document: spec.Document) -> command.Command | None:
+def command_in(document: spec.Document) -> command.Command | None:
+    """Return what a container with this config.json executes; None if it names nothing."""
     process: dict[str, Any] = cast("dict[str, Any]", document["process"])
     if not process.get("args"):
         return None

@@ -32,7 +32,7 @@ NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the 
 CPU_PERIOD_US = 100_000  # the kernel's default for a new cgroup
 MIN_QUOTA_US = 1_000  # the kernel's minimum
 RETRY_SECONDS = 0.01
-LAYOUT_SECONDS = 0.5
+LAYOUT_SECONDS = 10.0
 PATHS_KEPT = 1 << 14  # that have been taken apart: each new container is compared with all others
 READ_BYTES = 4096
 AT_ONCE = 256  # pidfds held at a time: one round kills all processes, and waits for so many of them
@@ -487,9 +487,10 @@ def _hierarchies(root: str) -> list[str]:
 
 def _memory_file(cgroups_path: str, v1_v2: tuple[str, str], root: str) -> str | None:
     inner = inside(cgroups_path)
-    if mode(root) is Mode.V2:
+    layout, names = _layout(root)
+    if layout is Mode.V2:
         return f"{root}/{inner}/{v1_v2[1]}"
-    return f"{root}/memory/{inner}/{v1_v2[0]}" if "memory" in hierarchies(root) else None
+    return f"{root}/memory/{inner}/{v1_v2[0]}" if "memory" in names else None
 
 
 def _read(path: str) -> str | None:

@@ -181,7 +181,8 @@ def blame(own: bundle.Bundle, container: Container, status: launch.Failed | None
     verb, words = f"{container.spec.runtime} create", runtime.last_error(status.text)
     if failure := blame_stage(verb, status, create_seconds):
         return failure
-    return RuntimeFailed(f"{verb}: {words}") if own.command is None else command.blame(own.command, words)
+    wanted = bundle.command_in(own.document)
+    return RuntimeFailed(f"{verb}: {words}") if wanted is None else command.blame(wanted, words)
 
 
 def blame_stage(verb: str, status: launch.Failed, limit_seconds: float) -> ExitdError | None:

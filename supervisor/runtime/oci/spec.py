@@ -131,7 +131,8 @@ def parse_bundle(text: bytes, file: str) -> Document:
     document = parse_stored(text, file)
     try:
         shape.check_depth(document, "the whole")
-        shape.check(document, shape.CONFIG, "")
+        if not shape.is_ordinary(document, shape.CONFIG):
+            shape.check(document, shape.CONFIG, "")
     except BadRequest as error:
         raise BadRequest(f"{file}: {error}", file=file) from error
     return document
@@ -154,14 +155,15 @@ def parse_stored(text: bytes, file: str) -> Document:
             raise BadRequest(f"{file}: {path!r} must be there and be an object", file=file)
     if not isinstance(document["root"].get("path"), str):
         raise BadRequest(f"{file}: root.path must be there and be a string", file=file)
-    if not shape.trim(document["root"]["path"], str):
+    if not shape.is_ordinary(path := document["root"]["path"], str) and not shape.trim(path, str):
         raise BadRequest(f"{file}: root.path has a zero byte or a lone surrogate in it", file=file)
     return document
 
 
 def readable(document: Document) -> Document:
     """Return the document without what parse_bundle would refuse: for reading, not for writing."""
-    shape.trim(document, shape.CONFIG)
+    if not shape.is_ordinary(document, shape.CONFIG):
+        shape.trim(document, shape.CONFIG)
     return document
 
 
@@ -273,8 +275,9 @@ def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
     linux = _section(document, "linux")
     mounts = _objects(document, "mounts")
     for mount in mounts:
-        if _is_bind(mount) and isinstance(mount.get("source"), str):
-            mount["source"] = os.path.join(spec.bundle, str(mount["source"]))
+        source = mount.get("source")
+        if isinstance(source, str) and not source.startswith("/") and _is_bind(mount):
+            mount["source"] = os.path.join(spec.bundle, source)
     mounts = _with_shm(mounts, SHM if spec.ipc == "host" else "")
     document["mounts"] = mounts + [_mount(mount) for mount in spec.mounts]
     for kind, part in {**_memory(spec, host), **_cpu(spec, host)}.items():
@@ -311,9 +314,10 @@ def _ask_shared(document: Document, shared: Shared) -> None:
         join(document, joins)
     if "uts" in joins:
         document.pop("hostname", None)
-    mounts = _objects(document, "mounts")
-    is_bound = any(mount.get("destination") == SHM and _is_bind(mount) for mount in mounts)
-    document["mounts"] = mounts if is_bound and shared.bound_shm else _with_shm(mounts, shared.shm)
+    if shared.shm:
+        mounts = _objects(document, "mounts")
+        is_bound = any(mount.get("destination") == SHM and _is_bind(mount) for mount in mounts)
+        document["mounts"] = mounts if is_bound and shared.bound_shm else _with_shm(mounts, shared.shm)
 
 
 def _with_paths(namespaces: list[Document], joins: dict[str, str]) -> list[Document]:
@@ -512,18 +516,18 @@ def _section(document: Document, key: str) -> Document:
     section = document.setdefault(key, {})
     if not isinstance(section, dict):
         raise BadRequest(f"config.json: {key!r} must be an object")
-    return cast(Document, section)
+    return section
 
 
 def _objects(document: Document, key: str) -> list[Document]:
     values = document.get(key) or []
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+    if not isinstance(values, list) or not all([isinstance(value, dict) for value in values]):
         raise BadRequest(f"config.json: {key!r} must be a list of objects")
-    return cast(list[Document], values)
+    return values
 
 
 def strings(document: Document, key: str) -> list[str]:
     values = document.get(key) or []
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+    if not isinstance(values, list) or not all([isinstance(value, str) for value in values]):
         raise BadRequest(f"config.json: {key!r} must be a list of strings")
-    return cast(list[str], values)
+    return values

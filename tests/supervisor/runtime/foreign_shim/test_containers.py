@@ -36,7 +36,7 @@ async def test_a_pods_limits_are_set_under_runcs_own_shim_and_no_other(
         monkeypatch.setattr(cgroups, name, lambda at, value, of=name: done.append(f"{at} {of} {value}"))
 
     async def prepared(_: Container) -> bundle.Bundle:
-        return bundle.Bundle(str(tmp_path / "none"), "/exitd/c1", None)
+        return bundle.Bundle(str(tmp_path / "none"), "/exitd/c1", {"process": {}})
 
     place = Place(str(tmp_path), str(tmp_path))
     with pytest.raises(ShimFailed, match="none/config"):  # what comes after the limits

@@ -41,7 +41,7 @@ async def test_the_cgroup_of_a_container_that_is_refused_is_neither_read_nor_kep
     spec = replace(born.spec, runtime_path=str(deaf), security=Security(seccomp=BUILTIN))
 
     def prepared(*_: object) -> bundle.Bundle:
-        return bundle.Bundle(str(tmp_path), SHARED, None)
+        return bundle.Bundle(str(tmp_path), SHARED, {"process": {}})
 
     with watching() as (watches, _):
         monkeypatch.setattr(bundle, "prepare", prepared)
@@ -59,7 +59,7 @@ async def test_first_fills_that_take_long_hold_up_no_container_without_a_volume(
     def prepared(wanted: Container, *_: object) -> bundle.Bundle:
         if wanted.spec.mounts:
             filled.wait()
-        return bundle.Bundle(wanted.id, SHARED, None)
+        return bundle.Bundle(wanted.id, SHARED, {"process": {}})
 
     def asked(number: int, *volumes: str) -> Container:
         born = container(Phase.CREATING)
