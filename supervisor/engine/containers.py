@@ -144,6 +144,8 @@ class Containers(dict[str, Container]):
 
     async def until(self, container_id: str, test: Test, seconds: float | None, what: str) -> Container | None:
         """Return the container (None: gone) once `test` holds. Raises TimedOut, which names what did not come."""
+        if seconds is None or test(self.get(container_id)):
+            return await self.changes.until(container_id, self.get(container_id), test)
         try:
             async with asyncio.timeout(seconds):
                 return await self.changes.until(container_id, self.get(container_id), test)

@@ -15,7 +15,7 @@ import structlog
 from shim.frozen import mutable, replace
 from supervisor.engine import remains
 from supervisor.engine.exits import SecondWitness
-from supervisor.engine.node import Node, in_turn
+from supervisor.engine.node import Node, StepTurn
 from supervisor.engine.participants import Participant
 from supervisor.model import evidence, execs, lifecycle, names
 from supervisor.model.errors import ExitdError, NoSuchExec, TimedOut, WrongState
@@ -60,7 +60,7 @@ class Live:
 
     exec: Exec
     container: Container
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turn: StepTurn = field(default_factory=StepTurn)
     over: asyncio.Event = field(default_factory=asyncio.Event)  # its end is stored, or it has failed to begin
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)  # nobody is to attach any more
@@ -118,7 +118,8 @@ class Execs(Participant):
     async def _apply(self, live: Live, happening: ExecHappening, *, patient: bool = False) -> Exec:
         """Do one step: store it, publish its events, act on it. WrongState, StoreFailed leave all as it was. `patient`:
         see Node.apply."""
-        async with in_turn(live.turn, live.name, patient=patient):
+        await live.turn.take(live.name, patient=patient)
+        try:
             step = execs.step(live.exec, happening, self._node.moment())
             if step.exec is not None:
                 await self._commit(step.exec, step, patient=patient)
@@ -127,6 +128,8 @@ class Execs(Participant):
             else:
                 self._drop(live)
                 live.gone.set()
+        finally:
+            live.turn.give_back()
         log.debug("exec step", container=live.key.container, exec=live.key.exec_id, happening=happening)
         return live.exec
 
@@ -452,6 +455,9 @@ class Execs(Participant):
 
 async def _within(seconds: float, events: Iterable[asyncio.Event]) -> bool:
     """Whether all of them are set by then."""
+    events = [event for event in events if not event.is_set()]
+    if not events:
+        return True
     try:
         async with asyncio.timeout(seconds):
             for event in events:

@@ -77,6 +77,8 @@ class LastWords(Participant):
             self._awaited.add(container_id)
 
     async def removing(self, container_id: str) -> None:
+        if container_id not in self._awaited and not self._listening[container_id]:
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AWAITED_SECONDS if container_id in self._awaited else LISTENER_SECONDS):
                 while container_id in self._awaited or self._listening[container_id]:

@@ -29,6 +29,7 @@ from supervisor.store.events import EventLog
 from supervisor.system.background import Background, insist
 from supervisor.system.clock import Clock, boot_now
 from supervisor.system.histogram import Histogram
+from supervisor.system.waitlimit import WaitLimit
 
 # -- what must be stored
 
@@ -46,6 +47,7 @@ class Storing:
     def __init__(self, report_health: Callable[[bool], None]) -> None:
         self._report_health = report_health
         self._refused: set[str] = set()
+        self._slow = WaitLimit(SLOW_SECONDS)
 
     async def surely(self, name: str, commit: Callable[[], Awaitable[object]]) -> None:
         """Repeat the commit however long the store refuses. What else `commit` raises is the caller's, and no refusal
@@ -67,11 +69,11 @@ class Storing:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _slowly(self, name: str, commit: Awaitable[object]) -> None:
-        slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._note_slow, name)
+        self._slow.begin(commit, lambda: self._note_slow(name))
         try:
             await commit
         finally:
-            slow.cancel()
+            self._slow.end(commit)
 
     def _note_slow(self, name: str) -> None:
         log.error("commit takes long, waiting for it", of=name, seconds=SLOW_SECONDS)
@@ -84,16 +86,34 @@ class Storing:
             self._report_health(not self._refused)
 
 
-@contextlib.asynccontextmanager
-async def in_turn(turn: asyncio.Lock, of: str, *, patient: bool) -> AsyncIterator[None]:
-    """Hold the block up while an earlier step is being stored, and no longer than SLOW_SECONDS unless it is patient.
-    Raises StoreFailed: the earlier step takes longer than that."""
-    async with _soon(of, patient=patient):
-        await turn.acquire()
-    try:
-        yield
-    finally:
-        turn.release()
+class StepTurn:
+    """The steps of one container, or of one exec: one is stored after the other."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._there = 0  # how many have the turn, or wait for it
+
+    @property
+    def is_taken(self) -> bool:
+        return self._there > 0
+
+    async def take(self, of: str, *, patient: bool) -> None:
+        """Wait while an earlier step is being stored, and no longer than SLOW_SECONDS unless patient; then call
+        `give_back`. Raises StoreFailed: the earlier step takes longer than that."""
+        self._there += 1
+        try:
+            if self._there == 1:
+                await self._lock.acquire()
+            else:
+                async with _soon(of, patient=patient):
+                    await self._lock.acquire()
+        except BaseException:
+            self._there -= 1
+            raise
+
+    def give_back(self) -> None:
+        self._there -= 1
+        self._lock.release()
 
 
 @contextlib.asynccontextmanager
@@ -153,7 +173,7 @@ class Node:
         self.frozen: set[str] = set()  # containers that exitd itself has frozen, or is about to, and soon thaws
         self.closing = False
         self.going_down = False  # the host is: see `nodeshutdown.py`
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, StepTurn] = {}
         self._in_ring: dict[str, asyncio.Event] = {}  # ends that only the ring has, by container; set when stored
         self._after_ends: list[tuple[str, lifecycle.Effect]] = []
         self._being_written = dict[str, asyncio.Event]()  # by container: its end is on its way into the ring
@@ -182,12 +202,15 @@ class Node:
         `patient`: however long the store takes; for a step that is applied again after StoreFailed.
         """
         self.containers.known(container_id)  # a lock for one that is gone would stay for ever
-        turn = self._turns.setdefault(container_id, asyncio.Lock())
-        async with in_turn(turn, container_id, patient=patient):
+        turn = self._turns.get(container_id) or self._turns.setdefault(container_id, StepTurn())
+        await turn.take(container_id, patient=patient)
+        try:
             await self._until_stored(container_id, patient=patient)
             step = lifecycle.step(self.containers.known(container_id), happening, self.moment())
             await self._commit(container_id, step, patient=patient)
             self._show(container_id, step.container)
+        finally:
+            turn.give_back()
         log.debug("step", container=container_id, happening=happening, effects=step.effects)
         for effect in step.effects:
             self._perform(container_id, effect)
@@ -223,7 +246,7 @@ class Node:
         """Whether a step of the container is being stored, or waits for that."""
         turn = self._turns.get(container_id)
         is_written = container_id in self._in_ring or container_id in self._being_written
-        return is_written or (turn is not None and turn.locked())
+        return is_written or (turn is not None and turn.is_taken)
 
     def end_at_once(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> bool:
         """Put the ends of runs that are in no step on the disk by one write, and show them. Return False when the store

@@ -50,12 +50,18 @@ class Participants(Participant):
 
     def __init__(self, *parts: Participant) -> None:
         self._parts = parts
-        # Asked in the way of an exit to its client: those who do nothing then are not.
-        self._changed = [part for part in parts if not _is(part.changed, Participant.changed)]
-        self._delaying = [part for part in parts if not _is(part.delays_end, Participant.delays_end)]
+        # At these moments a caller waits: a part that does nothing at one is not called.
+        self._changed = _having("changed", parts)
+        self._delaying = _having("delays_end", parts)
+        self._before_make = _having("before_make", parts)
+        self._exec_ended = _having("exec_ended", parts)
+        self._before_clean_up = _having("before_clean_up", parts)
+        self._after_clean_up = _having("after_clean_up", parts)
+        self._removing = _having("removing", parts)[::-1]
+        self._discarded = _having("discarded", parts)[::-1]
 
     async def before_make(self, container_id: str) -> None:
-        for part in self._parts:
+        for part in self._before_make:
             await part.before_make(container_id)
 
     async def before_find(self, container_id: str) -> None:
@@ -75,7 +81,7 @@ class Participants(Participant):
             await part.due(container_id)
 
     def exec_ended(self, key: RunKey, report: Report) -> None:
-        for part in self._parts:
+        for part in self._exec_ended:
             part.exec_ended(key, report)
 
     def delays_end(self, container_id: str) -> bool:
@@ -86,21 +92,23 @@ class Participants(Participant):
             await part.before_end(container_id)
 
     async def before_clean_up(self, container_id: str) -> None:
-        for part in self._parts:
+        for part in self._before_clean_up:
             await part.before_clean_up(container_id)
 
     async def after_clean_up(self, container_id: str) -> None:
-        for part in self._parts:
+        for part in self._after_clean_up:
             await part.after_clean_up(container_id)
 
     async def removing(self, container_id: str) -> None:
-        for part in reversed(self._parts):
+        for part in self._removing:
             await part.removing(container_id)
 
     async def discarded(self, container_id: str) -> None:
-        for part in reversed(self._parts):
+        for part in self._discarded:
             await part.discarded(container_id)
 
 
-def _is(method: object, function: object) -> bool:
-    return getattr(method, "__func__", None) is function
+def _having(moment: str, parts: tuple[Participant, ...]) -> list[Participant]:
+    """Return the parts that have a share in this moment, by the name of its method."""
+    nothing = getattr(Participant, moment)
+    return [part for part in parts if getattr(getattr(part, moment), "__func__", None) is not nothing]

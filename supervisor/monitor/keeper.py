@@ -20,6 +20,7 @@ from supervisor.model.errnos import USED_UP
 from supervisor.model.errors import ShimFailed
 from supervisor.model.values import Process
 from supervisor.system import room
+from supervisor.system.waitlimit import WaitLimit
 
 ANSWER_SECONDS = 2.0
 AT_ONCE = 32  # requests at once: more would overflow the socket, and the loss would look like the keeper's death
@@ -84,6 +85,7 @@ class Keeper:
         self._may_start = may_start
         self._socket: socket.socket | None = None
         self._waiting: deque[asyncio.Future[Answer]] = deque()
+        self._answers = WaitLimit(ANSWER_SECONDS)
         self._opening = asyncio.Lock()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._rest_until = 0.0
@@ -104,14 +106,13 @@ class Keeper:
     async def ask(self, request: bytes, descriptors: Sequence[int] = ()) -> Answer:
         """Return the keeper's answer and the descriptors that came with it, which the caller closes. Raises
         KeeperSilent, or launch.KeeperRefused when the keeper refuses."""
-        await self._open()
+        if self._socket is None:
+            await self._open()
         async with self._turns:
             future = self._send(request, descriptors)
             try:
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    return await future
+                return await self._answers.of(future)
             except TimeoutError as error:
-                _disown(future)
                 self._rest_until = asyncio.get_running_loop().time() + REST_SECONDS
                 self._drop("no answer")
                 raise _no_answer(f"no answer in {ANSWER_SECONDS} s") from error

@@ -103,7 +103,7 @@ class Shims:
         if self._on_begun is not None:
             await self._on_begun(watch)
         status = await seats.status(limit_seconds)
-        if isinstance(status, launch.Created):
+        if isinstance(status, launch.Created) and watch.misses_copies():
             self._background.spawn(self._hold_copies(watch))
         return status
 

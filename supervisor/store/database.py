@@ -37,6 +37,7 @@ from supervisor.store.transaction import Transaction as Transaction
 from supervisor.store.transaction import apply
 from supervisor.system import threads
 from supervisor.system.histogram import Durations
+from supervisor.system.waitlimit import WaitLimit
 
 T = TypeVar("T")
 PAGE = 1000
@@ -80,7 +81,7 @@ class Store:
     ) -> None:
         self.path = path
         self._lock_seconds = lock_seconds
-        self._limit_seconds = limit_seconds
+        self._limit = WaitLimit(limit_seconds)
         connection = schema.open_database(path, lock_seconds)
         with undone_on_failure(connection.close):
             self._ring_ends = ringends.opened(path, connection, slow_seconds)
@@ -518,10 +519,9 @@ class Store:
 
     async def _within_limit(self, future: asyncio.Future[T]) -> T:
         try:
-            async with asyncio.timeout(self._limit_seconds):
-                return await future
+            return await self._limit.of(future)
         except TimeoutError as error:
-            text = f"{self.path}: the disk did not answer within {self._limit_seconds:g} s; exitd goes on by itself"
+            text = f"{self.path}: the disk did not answer within {self._limit.seconds:g} s; exitd goes on by itself"
             raise StoreFailed(text, file=str(self.path)) from error
 
     async def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:

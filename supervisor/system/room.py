@@ -89,12 +89,17 @@ async def _repeated(attempt: Callable[[], Awaitable[T]], without_room: Callable[
 
 async def wait_for(count: int, what: str, so: str = NOTHING) -> None:
     """Return when this process could open `count` descriptors. Raises Busy as `patiently` does."""
-    await patiently(lambda: _try(count), what, so)
+    if not _is_there(count):
+        await patiently(lambda: _try(count), what, so)
+
+
+def _is_there(count: int) -> bool:
+    return 0 < _open_now() <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - count
 
 
 def _try(count: int) -> None:
     """Raises OSError as the opening of so many would."""
-    if 0 < _open_now() <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - count:
+    if _is_there(count):
         return
     with ExitStack() as stack:
         for _ in range(count):

@@ -23,6 +23,7 @@ from supervisor.runtime.sandbox import CreatedRun, Found, RunListener
 from supervisor.store.database import Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system import background
+from supervisor.system.waitlimit import WaitLimit
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -195,13 +196,13 @@ class StubbornStore(Store):
     @contextlib.contextmanager
     def slow(self) -> Iterator[None]:
         """What is committed in the block is queued, and on the disk only after it: for who has a limit, too late."""
-        gate, limit_seconds = threading.Event(), self._limit_seconds
+        gate, limit = threading.Event(), self._limit
         self._writer.submit(lambda connection: gate.wait(LIMIT_SECONDS), lambda result: None)
-        self._limit_seconds = 0.01
+        self._limit = WaitLimit(0.01)
         try:
             yield
         finally:
-            self._limit_seconds = limit_seconds
+            self._limit = limit
             gate.set()
 
     async def commit(self, change: Transaction, *, patient: bool = False) -> tuple[Event, ...]:

@@ -448,7 +448,7 @@ def test_a_memory_kill_that_a_slow_disk_takes_long_to_store_is_reported_once(tmp
             id = await w.running(WEB)
             with w.store.slow():
                 w.manager.kills_for_memory(id, 1)
-                await until(lambda: w.node._turns[id].locked(), "the commit")
+                await until(lambda: w.node._turns[id].is_taken, "the commit")
                 with pytest.raises(StoreFailed):  # from now on whoever has a limit has given up
                     await w.store.commit(Transaction())
                 w.manager.kills_for_memory(id, 1)  # as a round of the reconcile loop does

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from supervisor.engine import node as module
-from supervisor.engine.node import Storing, in_turn
+from supervisor.engine.node import StepTurn, Storing
 from supervisor.model.errors import NameTaken, StoreFailed
 from tests.supervisor.fakes import hasty, in_loop, until
 
@@ -58,10 +58,11 @@ async def test_health_is_well_again_only_when_nobody_is_refused(heard: tuple[Sto
 
 @in_loop
 async def test_a_commit_that_takes_long_is_waited_for_and_not_begun_again_and_health_hears_of_it(
-    heard: tuple[Storing, list[bool]], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "SLOW_SECONDS", 0.01)
-    (storing, reports), disk, begun = heard, asyncio.Event(), list[str]()
+    reports, disk, begun = list[bool](), asyncio.Event(), list[str]()
+    storing = Storing(reports.append)
 
     async def commit() -> None:
         begun.append("a")
@@ -77,12 +78,15 @@ async def test_a_commit_that_takes_long_is_waited_for_and_not_begun_again_and_he
 
 @in_loop
 async def test_who_is_not_patient_is_refused_when_an_earlier_step_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = asyncio.Lock()
-    async with in_turn(turn, "a", patient=False):
-        monkeypatch.setattr(module, "SLOW_SECONDS", 0.01)
-        with pytest.raises(StoreFailed, match="still being stored"):
-            async with in_turn(turn, "a", patient=False):
-                raise AssertionError("two at a time")
-    async with in_turn(turn, "a", patient=True):
-        assert turn.locked()
-    assert not turn.locked()
+    turn = StepTurn()
+    await turn.take("a", patient=False)
+    monkeypatch.setattr(module, "SLOW_SECONDS", 0.01)
+    with pytest.raises(StoreFailed, match="still being stored"):
+        await turn.take("a", patient=False)
+    next_one = asyncio.ensure_future(turn.take("a", patient=True))
+    await asyncio.sleep(0)
+    turn.give_back()
+    await next_one
+    assert turn.is_taken
+    turn.give_back()
+    assert not turn.is_taken

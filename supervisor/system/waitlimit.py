@@ -1,0 +1,59 @@
+"""One limit on many waits: a timer for all of them, where `asyncio.timeout` makes and cancels one for each."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class WaitLimit:
+    """Waits in one event loop that all have the same limit. The one that began first is late first, so that a single
+    timer is enough; it stays armed when a wait has ended, and finds nothing then."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._waits: dict[object, tuple[float, Callable[[], object]]] = {}  # until when, by the loop's time
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, wait: object, late: Callable[[], object]) -> None:
+        """Have `late` called if `end` has not been called for this wait within the limit. `wait` is any value that
+        stands for no other one."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.seconds
+        self._waits[wait] = until, late
+        if self._timer is None:
+            self._timer = loop.call_at(until, self._look)
+
+    def end(self, wait: object) -> bool:
+        """Return False if it was late, or has ended before."""
+        return self._waits.pop(wait, None) is not None
+
+    async def of(self, future: asyncio.Future[T]) -> T:
+        """Return the future's result, or raise its error. Raises TimeoutError after the limit; the future is cancelled
+        then, as it is with the caller."""
+        self.begin(future, future.cancel)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if self.end(future) or _is_cancelled():
+                raise
+            raise TimeoutError from None
+        finally:
+            self.end(future)
+
+    def _look(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        for wait, (until, late) in list(self._waits.items()):
+            if until > loop.time():
+                self._timer = loop.call_at(until, self._look)
+                return
+            del self._waits[wait]
+            late()
+
+
+def _is_cancelled() -> bool:
+    """Return whether the waiting task itself was cancelled, and not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
