@@ -124,10 +124,11 @@ def prepare(
             rootfs.prepare_shm(f"{directory}/{SHM}")
         if _has_files(container.spec):
             _write_files(container, f"{directory}/{ETC}")
-        _make_empty_dirs(container, root)
-        contents.make(directory, container.spec.mounts)
-        _make_volumes(container, root, merged, fill)
-        subpaths.bind_all(directory, _below_sources(container, root))
+        if container.spec.mounts:
+            _make_empty_dirs(container, root)
+            contents.make(directory, container.spec.mounts)
+            _make_volumes(container, root, merged, fill)
+            subpaths.bind_all(directory, _below_sources(container, root))
         joins = _joins(container, state)
         document = _read(directory)
         # The numbers of devices, and the address, may be others by now.
@@ -151,6 +152,8 @@ def prepare(
 
 def with_own_address(container: Container) -> Container:
     """Return the container with the address of its current run wherever its words and files speak of it."""
+    if not container.spec.address_mark:
+        return container
     return replace(container, spec=with_address(container.spec, container.networks))
 
 
