@@ -349,6 +349,8 @@ def with_name(spec: Spec, container_id: str) -> Spec:
 
 def with_volumes(spec: Spec, new_name: Callable[[], str]) -> Spec:
     """Return the spec with a name for each of its anonymous volumes."""
+    if not spec.mounts:
+        return spec
     mounts = (replace(m, volume=new_name()) if m.anonymous and not m.volume else m for m in spec.mounts)
     return replace(spec, mounts=tuple(mounts))
 

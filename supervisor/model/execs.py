@@ -153,9 +153,16 @@ def step(e: Exec, happening: ExecHappening, moment: Moment) -> ExecStep:
     """Return what follows from an input; the one table of transitions. Raises WrongState."""
     match e.phase, happening:
         case ExecPhase.CREATING, ExecMade(init, shim, oom_kills, unseen):
-            made = replace(e, phase=ExecPhase.RUNNING, init=init, shim=shim, oom_before=oom_kills)
-            made = replace(made, start_unseen=unseen)
-            made = replace(made, started_ns=moment.now_ns, deadline=_deadline(e.spec, moment))
+            made = replace(
+                e,
+                phase=ExecPhase.RUNNING,
+                init=init,
+                shim=shim,
+                oom_before=oom_kills,
+                start_unseen=unseen,
+                started_ns=moment.now_ns,
+                deadline=_deadline(e.spec, moment),
+            )
             return ExecStep(made, events=_with_notices(made, _events(made, moment, "exec")))
         case ExecPhase.CREATING, ExecMakeFailed(error):
             failed = replace(e, phase=ExecPhase.EXITED, error=error)
@@ -198,7 +205,7 @@ def _events(e: Exec, moment: Moment, kind: str, **attributes: str) -> tuple[Even
 def _with_notices(e: Exec, events: tuple[Event, ...]) -> tuple[Event, ...]:
     """Add the notices for containerd, if the exec belongs to one of its tasks."""
     notice = notices.of_exec(e.address, e.courier, e.spec.name, e.init)
-    return tuple(replace(event, task=notice) for event in events)
+    return tuple(replace(event, task=notice) for event in events) if notice is not None else events
 
 
 def _weightier(old: Asked | None, new: Asked) -> Asked:

@@ -353,18 +353,31 @@ def step(c: Container, happening: Happening, moment: Moment) -> Step:
         refuse_damaged(c)
     match c.phase, happening:
         case Phase.CREATING, Made(init, shim, sandbox_run, waits_in, networks):
-            made = replace(c, phase=Phase.CREATED, init=init, shim=shim, error="")
-            made = replace(made, sandbox_run=sandbox_run, waits_in=waits_in, networks=networks)
+            made = replace(
+                c,
+                phase=Phase.CREATED,
+                init=init,
+                shim=shim,
+                error="",
+                sandbox_run=sandbox_run,
+                waits_in=waits_in,
+                networks=networks,
+            )
             return Step(made, events=events(made, moment, "create") if c.run == 1 else ())
         case Phase.CREATING, MakeFailed(error, put_off):
             return (put_off and _put_off(c, error, moment)) or _make_failed(c, error, moment)
         case Phase.CREATED, StartAsked(_, key):
             return Step(replace(c, phase=Phase.STARTING, start_key=key), ahead=True)
         case Phase.STARTING, Started(boot_ns, unseen):
-            running = replace(c, phase=Phase.RUNNING, started_ns=moment.now_ns, started_boot_ns=boot_ns)
-            running = replace(running, start_unseen=unseen)
-            running = replace(running, health=HealthStatus.STARTING if c.spec.health else None)
-            running = replace(running, deadline=_deadline(c, moment))
+            running = replace(
+                c,
+                phase=Phase.RUNNING,
+                started_ns=moment.now_ns,
+                started_boot_ns=boot_ns,
+                start_unseen=unseen,
+                health=HealthStatus.STARTING if c.spec.health else None,
+                deadline=_deadline(c, moment),
+            )
             return Step(running, events=events(c, moment, "start", run=str(c.run)))
         case Phase.STARTING, StartFailed(error):
             return Step(replace(c, error=error), events=events(c, moment, "failed", error=error))

@@ -85,14 +85,14 @@ class Shims:
         lent = {**dict(enumerate(joins, slots.JOIN_FD)), **fifos}
         with _duplicated(watch.copies if adopt else {}) as copies:
             wanted = _Wanted(not adopt, stdin, tty, lent, owner, bool(fifos), copies)
-            with await _seated(watch, wanted) as seats:
+            with await _seated(watch, wanted, self._monitor) as seats:
                 if await self._by_keeper(watch, seats, adopt=adopt):
                     if not adopt and not tty:
                         seats.share_with(watch)
                     return await self._word(watch, seats, limit_seconds)
             watch.asked_in_vain = True
             # A stopped keeper's queue holds copies of those ends, which would keep them open forever: make new ones.
-            with await _seated(watch, wanted) as seats:
+            with await _seated(watch, wanted, self._monitor) as seats:
                 try:
                     self._directly(watch, seats, adopt=adopt)
                 except OSError as error:  # it was ended at once, but may have made something before
@@ -309,9 +309,10 @@ class _Seats:
     """The descriptors of one shim, and exitd's end of its status socket. All are closed with the block, except the lent
     ones. Everything that can fail does so before there is a shim."""
 
-    def __init__(self, wanted: _Wanted) -> None:
+    def __init__(self, wanted: _Wanted, monitor: epoll.Monitor) -> None:
         """Raises OSError when there is no room for them; then none is left open."""
         self._wanted = wanted
+        self._monitor = monitor
         self._spoken = asyncio.Event()
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self.theirs = {slots.STATUS_FD: theirs.detach()}
@@ -323,7 +324,7 @@ class _Seats:
                 if self._wanted.owner != (0, 0) and seats[0] != slots.STAGE_READ_FD:
                     os.fchown(self.theirs[seats[0]], *self._wanted.owner)
             self._ours.setblocking(False)
-            asyncio.get_running_loop().add_reader(self._ours.fileno(), self._hear)
+            monitor.watch(self._ours.fileno(), epoll.FIFO, self._hear)
         except OSError:
             self.__exit__()
             raise
@@ -331,9 +332,9 @@ class _Seats:
     def __enter__(self) -> Self:
         return self
 
-    def _hear(self) -> None:
-        """Read the status message, if one has arrived. There is at most one."""
-        asyncio.get_running_loop().remove_reader(self._ours.fileno())
+    def _hear(self, _: int) -> None:
+        """Note that the status message has arrived, or the end of the shim. There is at most one."""
+        self._monitor.unwatch(self._ours.fileno())
         self._spoken.set()
 
     @property
@@ -346,7 +347,7 @@ class _Seats:
         return dict(sorted({**self.theirs, **self._wanted.lent}.items()))
 
     def __exit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_reader(self._ours.fileno())
+        self._monitor.unwatch(self._ours.fileno())
         self._ours.close()
         self._close_theirs()
 
@@ -380,10 +381,10 @@ class _Seats:
         return _message(self._ours)
 
 
-async def _seated(watch: ShimWatch, wanted: _Wanted) -> _Seats:
+async def _seated(watch: ShimWatch, wanted: _Wanted, monitor: epoll.Monitor) -> _Seats:
     """Raises ShimFailed, Busy."""
     try:
-        return await room.patiently(lambda: _Seats(wanted), f"the streams of {watch.directory.path}")
+        return await room.patiently(lambda: _Seats(wanted, monitor), f"the streams of {watch.directory.path}")
     except OSError as error:
         raise ShimFailed(f"the shim in {watch.directory.path} cannot be watched: {error.strerror}") from error
 

@@ -118,7 +118,7 @@ class Store:
 
     def is_void(self, seq: int) -> bool:
         """Return whether this number was given to an event that could not be stored. No other event gets it."""
-        return any(seq in numbers for numbers in self._void)
+        return bool(self._void) and any(seq in numbers for numbers in self._void)
 
     def first_under_way(self) -> int | None:
         """Return the number of the first event that another thread writes into the ring; None if there is none. Later

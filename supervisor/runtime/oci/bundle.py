@@ -158,10 +158,11 @@ def prepare(
             rootfs.prepare_shm(f"{directory}/{SHM}")
         if _has_files(container.spec):
             _write_files(container, f"{directory}/{ETC}")
-        _make_empty_dirs(container, root)
-        contents.make(directory, container.spec.mounts, container.spec.ids)
-        _make_volumes(container, root, merged, fill)
-        subpaths.bind_all(directory, _below_sources(container, root))
+        if container.spec.mounts:
+            _make_empty_dirs(container, root)
+            contents.make(directory, container.spec.mounts, container.spec.ids)
+            _make_volumes(container, root, merged, fill)
+            subpaths.bind_all(directory, _below_sources(container, root))
         joins = _joins(container, state)
         document = _read(directory)
         # The numbers of devices, and the address, may be others by now.
@@ -203,6 +204,8 @@ def _keep_flags(document: spec.Document, wanted: Spec) -> None:
 
 def with_own_address(container: Container) -> Container:
     """Return the container with the address of its current run wherever its words and files speak of it."""
+    if not container.spec.address_mark:
+        return container
     return replace(container, spec=with_address(container.spec, container.networks))
 
 

@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shim import launch, names, plan, programs
 from shim.frozen import frozen, replace
@@ -148,17 +148,17 @@ def with_foreign(wanted: plan.Plan, foreign: ForeignStreams) -> plan.Plan:
 def with_log(wanted: plan.Plan, container: Container, root: str) -> plan.Plan:
     """Return the plan with the output's log. Raises ShimFailed when the logger program is missing."""
     log, path = container.spec.log, bundle.log_path(root, container)
-    wanted = replace(wanted, log_mode=log.mode.value, buffer=log.buffer_bytes or plan.BUFFER_BYTES)
+    said: dict[str, Any] = {"log_mode": log.mode.value, "buffer": log.buffer_bytes or plan.BUFFER_BYTES}
     if log.max_bytes:
-        wanted = replace(wanted, log_bytes=log.max_bytes, log_files=max(1, log.max_files))
+        said |= {"log_bytes": log.max_bytes, "log_files": max(1, log.max_files)}
     match log.driver:
         case LogDriver.JSON_FILE:
-            return replace(wanted, json_log=path)
+            said["json_log"] = path
         case LogDriver.JOURNALD:
-            return replace(wanted, logger=(_journald(),), logger_env=_journal_fields(container))
-        case LogDriver.NONE:
-            return wanted
-    return replace(wanted, log=path)
+            said |= {"logger": (_journald(),), "logger_env": _journal_fields(container)}
+        case LogDriver.CRI | None:
+            said["log"] = path
+    return replace(wanted, **said)
 
 
 def _journald() -> str:
