@@ -1,7 +1,6 @@
 """Manifests after the shapes of well-known charts, in tests/system/manifests: each is played, looked at, taken down.
 
-Their images are stand-ins under the charts' names: the host's shell and a few programs, and a Perl program of a few
-lines for whatever serves a port. What is tried is exitd's part of each.
+Their images are stand-ins under the charts' names (tests/system/standins.py). What is tried is exitd's part of each.
 """
 
 import json
@@ -13,53 +12,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from tests.supervisor.images.building import Made, docker_archive, entry, folder, tar
-from tests.system import images, oracle, tinyroot
+from tests.system import oracle, standins
 from tests.system.daemons import Daemon, left
 from tests.system.exitctl import Cli, Said
+from tests.system.standins import MANIFESTS
 from tests.system.waits import until
-
-MANIFESTS = pathlib.Path(__file__).parent / "manifests"
-NAMES = (
-    *("nginx:1.27", "redis:7", "postgres:16", "mysql:8", "wordpress:6", "perl:5", "busybox:1.36"),
-    "fluent/fluent-bit:3",
-)
-# Serves the port that a program of this name has; two more ask it.
-SERVER = rb"""#!/bin/perl
-my %ports = qw(nginx 80 redis-server 6379 postgres 5432 mysqld 3306 apache2-foreground 80);
-my ($name) = $0 =~ m{([^/]+)$};
-$SIG{TERM} = $SIG{INT} = $SIG{QUIT} = sub { exit 0 };
-sub port { pack('S n a4 x8', 2, $_[0], $_[1]) }
-if ($name eq 'redis-cli' || $name eq 'pg_isready') {
-    socket(S, 2, 1, 0) && connect(S, port($name eq 'redis-cli' ? 6379 : 5432, "\177\0\0\1")) or exit 2;
-    print "PONG\n";
-    exit 0;
-}
-$| = 1;
-print "$name @ARGV\n";
-for (@ARGV) { open(F, '<', $_) and print <F>; }
-socket(L, 2, 1, 0) or die $!;
-setsockopt(L, 1, 2, pack('i', 1));
-bind(L, port($ports{$name}, "\0\0\0\0")) or die $!;
-listen(L, 16) or die $!;
-while (accept(C, L)) {
-    if ($ports{$name} == 80 && sysread(C, my $ask, 4096)) {
-        my ($path) = $ask =~ m{^GET (\S+)};
-        print "$path\n";
-        syswrite(C, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n");
-    }
-    close C;
-}
-"""
-PROGRAMS = ("nginx", "redis-server", "redis-cli", "postgres", "pg_isready", "mysqld", "apache2-foreground")
-
-
-def stand_in(directory: pathlib.Path) -> Made:
-    root = tinyroot.make(directory, ("perl",))
-    files = [(str(path.relative_to(root)), path.read_bytes()) for path in root.rglob("*") if path.is_file()]
-    perl = tar(*((entry(name, mode=0o755), data) for name, data in files))
-    served = tar(*((entry(f"bin/{name}", mode=0o755), SERVER) for name in PROGRAMS), folder("tmp", mode=0o1777))
-    return Made([images.base_layer(), perl, served], {"Cmd": ["/bin/sh"], "Env": ["PATH=/bin"]})
 
 
 @dataclass
@@ -114,7 +71,7 @@ def loaded(daemon: Daemon) -> Iterator[pathlib.Path]:
     with tempfile.TemporaryDirectory(dir=daemon.base) as directory:
         base = pathlib.Path(directory)
         archive = base / "images.tar"
-        archive.write_bytes(docker_archive((stand_in(base / "root"), NAMES)))
+        archive.write_bytes(standins.archive())
         Cli(daemon).ok("image", "load", f"docker-archive:{archive}")
         with daemon.client() as client:
             daemon.warm(client)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.vm.collected import Collected
 from tests.vm.image import Kind
 from tests.vm.machine import Machine
 
-WITH_TESTS = "machine_with_tests"
+OTHERS = ("machine_beside", "machine_with_tests")  # in this order, when the plain one is done with
 FRESH = "check_smoke.py"
 KVM = bool(os.environ.get("EXITD_VM_KVM"))  # use it where it works; the clock is the host's then
 
@@ -30,8 +30,13 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is about a fresh boot comes first. What needs the other machine comes last: no two run at once."""
-    items.sort(key=lambda item: (WITH_TESTS in getattr(item, "fixturenames", ()), item.path.name != FRESH))
+    """What is about a fresh boot comes first. What needs another machine comes last: no two run at once."""
+    items.sort(key=lambda item: (_other(getattr(item, "fixturenames", ())), item.path.name != FRESH))
+
+
+def _other(fixtures: Sequence[str]) -> int:
+    """0 for the plain machine, and else the number of the other one."""
+    return max((number for number, name in enumerate(OTHERS, 1) if name in fixtures), default=0)
 
 
 class Bench:
@@ -81,6 +86,12 @@ def bench() -> Iterator[Bench]:
 @pytest.fixture
 def machine(bench: Bench) -> Machine:
     return bench.machine(Kind.PLAIN)
+
+
+@pytest.fixture
+def machine_beside(bench: Bench) -> Machine:
+    """podman is there, and the manifests that it and exitd play."""
+    return bench.machine(Kind.BESIDE)
 
 
 @pytest.fixture

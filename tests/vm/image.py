@@ -30,11 +30,15 @@ TEST_PACKAGES = (
     *("python3-venv", "python3-dev", "gcc", "libc6-dev", "libffi-dev", "musl-tools"),
     *("strace", "iproute2"),
 )
+# Its recommendations that its pods need: their network, and the program of their first container.
+PODMAN_PACKAGES = ("podman", "netavark", "aardvark-dns", "nftables", "catatonit")
 # Of the extra `test`, what running tests needs; checkers of the source have no work in the machine.
 TEST_TOOLS = ("hypothesis", "jsonschema", "pytest", "pytest-timeout")
 ASIDE = ("tests/", "docs/", "bench/", ".")  # a change there needs no other disk
 ASIDE_OF_TESTS = ("bench/", ".")
 GUEST, RECIPE = "tests/vm/guest/", ".ci/deb.py"
+CHARTS = ("tests/system/manifests/", "tests/system/standins.py")
+CHARTS_IN = "opt/charts"  # the manifests, and their images as images.tar
 # Manuals and translations are left out, and what a power cut during the making could lose is not flushed. Both options
 # are for these packages alone: dpkg in the machine is as Debian has it.
 QUICKLY = (
@@ -70,6 +74,7 @@ class Kind(StrEnum):
 
     PLAIN = "disk"  # exitd as it is installed
     TESTS = "tests"  # and the tree with its tests, at /opt/tree, and their environment, at /opt/tests
+    BESIDE = "beside"  # exitd as it is installed, and podman, with the manifests that both play
 
 
 QUIETLY = ("install", "--quiet", "--disable-pip-version-check")
@@ -103,10 +108,10 @@ def key(*parts: bytes) -> str:
 
 def tree_files(kind: Kind) -> list[str]:
     """The files of the tree that the disk is made of, as far as git knows them or would take them."""
-    aside = ASIDE if kind is Kind.PLAIN else ASIDE_OF_TESTS
+    aside = ASIDE_OF_TESTS if kind is Kind.TESTS else ASIDE
     words = ("git", "-C", str(TREE), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
-    always = (GUEST, RECIPE)
+    always = (GUEST, RECIPE, *(CHARTS if kind is Kind.BESIDE else ()))
     wanted = [name for name in sorted(set(listed.split("\0"))) if name.startswith(always) or not name.startswith(aside)]
     return [name for name in wanted if name and (TREE / name).is_file()]
 
@@ -149,7 +154,9 @@ def base(kind: Kind) -> pathlib.Path:
     if kind is Kind.TESTS:
         packages += TEST_PACKAGES
         wanted += [*requirements(), *test_requirements()]
-    name = "base" if kind is Kind.PLAIN else "base-tests"
+    if kind is Kind.BESIDE:
+        packages += PODMAN_PACKAGES
+    name = "base" if kind is Kind.PLAIN else f"base-{kind}"
     options = (*QUICKLY, *OPTIONS_OF.get(SUITE, ()))
     recipe = (SUITE, " ".join(packages), " ".join(wanted), " ".join(options))
     goal = cache() / f"{name}-{SUITE}-{key(*(each.encode() for each in recipe))}"
@@ -186,6 +193,8 @@ def install(root: pathlib.Path, names: list[str], kind: Kind) -> None:
         chroot(root, "dpkg", "--install", "/opt/exitd.deb")
     if kind is Kind.TESTS:
         build_in_place(root)
+    if kind is Kind.BESIDE:
+        bring_charts(root)
     units = root / "etc/systemd/system"
     shutil.copy(TREE / GUEST / RUNNER, units / RUNNER)
     (units / "multi-user.target.wants").mkdir(exist_ok=True)
@@ -199,6 +208,15 @@ def install(root: pathlib.Path, names: list[str], kind: Kind) -> None:
     # Everything is up to date: no boot is the first one, which would make caches anew for ten seconds.
     for name in ("etc/.updated", "var/.updated"):
         (root / name).touch()
+
+
+def bring_charts(root: pathlib.Path) -> None:
+    """The manifests and their images, as tests/system/test_play_charts.py has them."""
+    from tests.system import standins  # no other disk needs what it imports
+
+    goal = root / CHARTS_IN
+    shutil.copytree(standins.MANIFESTS, goal)
+    (goal / "images.tar").write_bytes(standins.archive())
 
 
 def build_in_place(root: pathlib.Path) -> None:
