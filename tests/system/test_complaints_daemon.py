@@ -22,7 +22,7 @@ from tests.system.waits import LIMIT_SECONDS, SCALE, until
 
 @pytest.fixture
 def daemon(tmp_path: pathlib.Path) -> Iterator[Daemon]:
-    daemon = Daemon(tmp_path)
+    daemon = Daemon(tmp_path, grpc=True)  # calls at once have one connection
     yield daemon
     daemon.end()
 

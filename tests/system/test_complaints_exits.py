@@ -24,7 +24,7 @@ from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    daemon = Daemon(tmp_path_factory.mktemp("x")).start()
+    daemon = Daemon(tmp_path_factory.mktemp("x"), grpc=True).start()  # calls at once have one connection
     yield daemon
     daemon.end()
 

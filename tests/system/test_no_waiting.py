@@ -22,6 +22,7 @@ from tests.system.processes import processes_of
 from tests.system.runtimes import Wrapper
 from tests.system.waits import LIMIT_SECONDS, until
 
+pytestmark = pytest.mark.grpc  # containerd is asked over it, and its descriptors stay
 LIMITS = {"supervisor.runtime.foreign_shim.peer.OPEN_SECONDS": 2.0}
 
 

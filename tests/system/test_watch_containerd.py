@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 from functools import partial
 
+import pytest
+
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from tests.system import daemons, tinyroot
@@ -13,6 +15,8 @@ from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli
 from tests.system.waits import LIMIT_SECONDS, until
 from tests.system.watched import end_of, exits, observed, said, watch_of
+
+pytestmark = pytest.mark.grpc  # containerd is asked over it, and its descriptors stay
 
 
 def watch(client: Client, containerd: Containerd) -> str:
