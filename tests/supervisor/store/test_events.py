@@ -448,6 +448,7 @@ def test_an_eager_reader_gets_an_event_in_the_moment_of_its_publication(path: Pa
             events = await world.stored("cd")
             world.log.publish(events)
             assert given == [4, 5] and not waiting.done()
+            assert not [wake for wake in world.log._wakes if wake.is_set()]  # who took all is not woken
             takes = False
             await world.happens("e")
             assert (await asyncio.wait_for(waiting, 10)).seq == 6  # type: ignore[union-attr]
