@@ -165,7 +165,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact("asked by `readinessProbe`", _logs("probed-app"), "^/ready"),
     ),
     "liveness-exec": (
-        Fact("a second run", AGAIN, "^again$", 40),
+        Fact("a second run", AGAIN, "^again$", 20),
         Fact("what ended the first can be read", "eval ${WHY}liveness-app", "unhealthy|probe"),
     ),
     "downward-api": (
@@ -195,7 +195,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
     ),
     "memory": (
         Fact("a tmpfs", _logs("memory-app"), "^tmpfs$"),
-        Fact("`sizeLimit` holds", _logs("memory-app"), "^1048576$", 60),
+        Fact("`sizeLimit` holds", _logs("memory-app"), "^1048576$", 10),
     ),
     "deadline": (
         _exited("ended after two seconds, with the code of its program", "late-app", 5),
