@@ -1,6 +1,7 @@
 """A container's own bundle below the root directory: its config.json, its root file system, its log.
 
-ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run
+ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run, and that of
+                                a container with users of its own where STATE is
 ROOT/c/ID/rootfs/               the overlay with its layer, unless the container runs on a bundle
 ROOT/c/ID/etc/                  hosts, hostname and resolv.conf, made anew for each run
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
@@ -171,7 +172,9 @@ def prepare(
             _keep_flags(document, container.spec)
             _write(directory, document)
         else:
-            if joins or container.spec.mounts or container.changed:
+            # It may have been written for another state directory.
+            moved = container.spec.ids is not None and spec.move_root(document, merged)
+            if moved or joins or container.spec.mounts or container.changed:
                 spec.join(document, joins)
                 spec.restrict(document, *_shared_places(container, root))
                 _keep_flags(document, container.spec)
