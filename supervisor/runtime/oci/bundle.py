@@ -96,7 +96,10 @@ def all_ids(root: str) -> list[str]:
 
 def ids_of(container: str, root: str) -> IdRange | None:
     """Return the range of ids that its config.json gives it; None without one. Raises OSError."""
-    linux = (_read(directory_of(root, container)) or {}).get("linux")
+    try:
+        linux = (_read(directory_of(root, container)) or {}).get("linux")
+    except NotADirectoryError:  # what another program has left there
+        return None
     return spec.ids_in(cast("dict[str, object]", linux)) if isinstance(linux, dict) else None
 
 
