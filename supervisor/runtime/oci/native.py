@@ -83,7 +83,8 @@ class NativeContainers:
     # -- a run begins
 
     def begin_preparing(self, container: Container) -> None:
-        if not container.spec.address_mark:  # its words wait for its address
+        # The words of some wait for their address, and what has ids of its own for the row that keeps these.
+        if not container.spec.address_mark and container.spec.ids is None:
             self._begin_preparing(container)
 
     def _begin_preparing(self, container: Container) -> None:

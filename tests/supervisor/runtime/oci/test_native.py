@@ -112,6 +112,28 @@ async def test_a_source_that_hangs_takes_no_place_of_others(tmp_path: Path, monk
         assert [await each for each in waiting]
 
 
+@in_loop
+async def test_nothing_has_a_containers_ids_before_its_row_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[str] = []
+
+    def prepare(wanted: Container, *_: object) -> bundle.Bundle:
+        prepared.append(wanted.id)
+        return bundle.Bundle(wanted.id, SHARED, {"process": {}})
+
+    born = container(Phase.CREATING)
+    own = replace(born, id="own", spec=replace(born.spec, ids=IdRange(1 << 20)))
+    with watching() as (watches, _):
+        monkeypatch.setattr(bundle, "prepare", prepare)
+        containers = made(tmp_path, watches)
+        for each in (own, born):
+            containers.begin_preparing(each)
+        await until(lambda: bool(prepared), "the preparation")
+        assert (await containers.prepared(born)).path == born.id and prepared == [born.id]
+        assert (await containers.prepared(own)).path == "own"
+
+
 def ended_task(tmp_path: Path, seconds_ago: float) -> Container:
     """A task of containerd's, in a cgroup that exitd has not made, with its run directory."""
     ended = container(Phase.EXITED)
