@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,7 @@
 #include <unistd.h>
 
 #include "core.h"
+#include "kernel.h"
 
 int exitd_mount(const char *source, const char *target, const char *type, unsigned long flags, const char *data)
 {
@@ -125,16 +128,35 @@ static int loopback_up_in(int network_fd)
 	return result;
 }
 
-/* What the namespaces' first process is for: it holds them until its parent has opened them, or has died. It has a copy of
- * this process, of which only one thread goes on: nothing but system calls. */
-static void hold(const int *until)
+/* What the namespaces' first process is for: it holds them until its parent, which has opened them, kills it, or has died. It
+ * has a copy of this process, of which only one thread goes on: nothing but system calls. It keeps no descriptor: another
+ * thread's pipe would wait for it, and so would the daemon's lock. */
+static void hold(pid_t parent)
 {
-	char byte;
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (getppid() != parent)
+		_exit(0);
+	close_from(0);
+	for (;;)
+		pause();
+}
 
-	close(until[1]);
-	while (read(until[0], &byte, 1) < 0 && errno == EINTR)
-		;
-	_exit(0);
+/* Its parent's handlers are not for the child: it begins with all signals blocked, and only SIGKILL ends it. It has no signal
+ * for its end: no handler of SIGCHLD sees it, and only a wait with __WALL. */
+static pid_t clone_held(unsigned long flags)
+{
+	pid_t parent = getpid(), pid;
+	sigset_t every, before;
+	int error;
+
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &before);
+	pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
+	if (pid == 0)
+		hold(parent);
+	error = errno;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return pid < 0 ? -error : pid;
 }
 
 static int open_both(pid_t pid, uint32_t first, uint32_t count, int *network_fd)
@@ -160,21 +182,18 @@ static int open_both(pid_t pid, uint32_t first, uint32_t count, int *network_fd)
 
 /* Make a user namespace in which 0 to count - 1 are the users and groups from `first` on; return its descriptor, or -errno.
  * With `network_fd`, also a network namespace that belongs to it, with its loopback interface up. Only a process of one thread
- * can be in a new user namespace, so a child is, without a signal for its end: no handler of SIGCHLD sees it. */
+ * can be in a new user namespace, so a child is. Until it is waited for, its pid is its own. */
 int exitd_user_namespace(uint32_t first, uint32_t count, int *network_fd)
 {
-	int until[2], result;
-	pid_t pid;
+	pid_t pid = clone_held(CLONE_NEWUSER | (network_fd ? CLONE_NEWNET : 0));
+	siginfo_t info;
+	int result;
 
-	if (pipe2(until, O_CLOEXEC))
-		return -errno;
-	pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | (network_fd ? CLONE_NEWNET : 0), NULL, NULL, NULL, NULL);
-	if (pid == 0)
-		hold(until);
-	result = pid < 0 ? -errno : open_both(pid, first, count, network_fd);
-	close(until[0]);
-	close(until[1]);
-	while (pid > 0 && waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+	if (pid < 0)
+		return pid;
+	result = open_both(pid, first, count, network_fd);
+	kill(pid, SIGKILL);
+	while (waitid(P_PID, (id_t)pid, &info, WEXITED | __WALL) < 0 && errno == EINTR)
 		;
 	return result;
 }

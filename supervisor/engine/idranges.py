@@ -5,7 +5,6 @@ A range is in the container's spec, and so on the disk before anything has its i
 the container's config.json names its range: what runs on keeps its ids for itself.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterator
 
 from shim.frozen import replace
@@ -17,6 +16,7 @@ from supervisor.model.errors import BadRequest, ShimFailed, WrongState
 from supervisor.model.idranges import IdRange
 from supervisor.model.values import Spec
 from supervisor.runtime.oci import bundle
+from supervisor.system.aside import Aside
 
 
 class IdRanges(Participant):
@@ -24,11 +24,12 @@ class IdRanges(Participant):
 
     def __init__(self, containers: Containers, config: Callable[[], Config], root: str) -> None:
         self._containers, self._config, self._root = containers, config, root
+        self._looks = Aside(1)
         self._promised: dict[str, IdRange] = {}  # of containers that are being admitted
 
     async def settled(self, spec: Spec, container_id: str) -> Spec:
         """Return the spec with its range, if it asks for one: it is the container's from here on, until that is
-        discarded. Raises BadRequest, WrongState, ShimFailed."""
+        discarded. Raises BadRequest, WrongState, ShimFailed, TimedOut, Busy."""
         if spec.userns != idranges.AUTO:
             return spec
         refuse_unfit(spec)
@@ -39,7 +40,7 @@ class IdRanges(Participant):
                 "neither /etc/passwd nor /etc/subuid has, in exitd's configuration"
             )
         named = {each.id for each in self._containers.values() if not each.damaged}
-        unnamed = await asyncio.to_thread(self._unnamed, named)
+        unnamed = await self._looks.run("the look at the ids of containers", lambda: self._unnamed(named))
         # From here on nothing waits: two requests get two ranges.
         chosen = idranges.choose(IdRange(wanted.base, wanted.count), (*unnamed, *self._claimed()))
         if chosen is None:

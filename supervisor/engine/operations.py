@@ -89,7 +89,7 @@ class Operations:
         try:
             self._refuse_going_down(spec)
             container = await self._node.add(spec, container_id)
-        except ExitdError:
+        except BaseException:  # also when it is cancelled
             await self._node.others.discarded(container_id)
             raise
         try:

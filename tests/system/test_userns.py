@@ -14,7 +14,7 @@ from tests.system.exitctl import Cli
 from tests.system.networks import ADDRESS, NOTHING, Net
 from tests.system.waits import until
 
-BASE = 1_000_000_000
+BASE = 1_879_048_192
 FIRST, SECOND = f"{BASE}", f"{BASE + COUNT}"  # of the two ranges that there are
 
 

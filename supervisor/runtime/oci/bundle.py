@@ -1,6 +1,7 @@
 """A container's own bundle below the root directory: its config.json, its root file system, its log.
 
-ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run
+ROOT/c/ID/bundle/config.json    written once, at the first run; a member's names the namespaces of each run, and that of
+                                a container with users of its own where STATE is
 ROOT/c/ID/rootfs/               the overlay with its layer, unless the container runs on a bundle
 ROOT/c/ID/etc/                  hosts, hostname and resolv.conf, made anew for each run
 ROOT/c/ID/shm, volumes/         for a pod: what its members share
@@ -14,8 +15,9 @@ import json
 import os
 import re
 import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, cast
 
 from shim.frozen import frozen, replace
@@ -94,7 +96,10 @@ def all_ids(root: str) -> list[str]:
 
 def ids_of(container: str, root: str) -> IdRange | None:
     """Return the range of ids that its config.json gives it; None without one. Raises OSError."""
-    linux = (_read(directory_of(root, container)) or {}).get("linux")
+    try:
+        linux = (_read(directory_of(root, container)) or {}).get("linux")
+    except NotADirectoryError:  # what another program has left there
+        return None
     return spec.ids_in(cast("dict[str, object]", linux)) if isinstance(linux, dict) else None
 
 
@@ -136,13 +141,39 @@ def own_logs(container: str, root: str) -> list[str]:
     return [f"{directory}/{name}" for name in names if name.startswith(tuple(LOG_NAMES.values()))]
 
 
+def named_sources(wanted: Spec) -> list[str]:
+    """Return the paths whose mounts' flags `prepare` must be given: those that a caller has named, for a container with
+    users of its own. Their file systems may hang."""
+    if wanted.ids is None:
+        return []
+    own = (mount.tmpfs or mount.files or mount.volume or mount.empty_dir or mount.sub_path for mount in wanted.mounts)
+    return sorted({mount.source for mount, is_own in zip(wanted.mounts, own, strict=True) if not is_own})
+
+
+def flags_of(source: str) -> tuple[str, ...]:
+    """Return the flags of the mount that this path is on, as far as a bind mount keeps them; none if there is no such
+    path, as the runtime will say. Raises ShimFailed."""
+    try:
+        found = os.statvfs(source).f_flag
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise ShimFailed(f"{source}: {error.strerror}") from error
+    return tuple(name for name, flag in mountflags.KEPT.items() if found & flag)
+
+
 def prepare(
-    container: Container, root: str, state: str, limits: Limits, fill: volumes.Fill = lambda source, into: None
+    container: Container,
+    root: str,
+    state: str,
+    limits: Limits,
+    fill: volumes.Fill = lambda source, into: None,
+    kept: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Bundle:
-    """Mount and write what is missing. Repeatable. `fill` gives a new volume what the image has there. Raises
-    BadRequest for what the caller must change, CannotConfine where no container can have a cgroup, CommandNotFound and
-    CommandNotExecutable for the command of an init program, ShimFailed when the machine does not permit something
-    else."""
+    """Mount and write what is missing. Repeatable. `fill` gives a new volume what the image has there; `kept` has the
+    `flags_of` each of the `named_sources`. Raises BadRequest for what the caller must change, CannotConfine where no
+    container can have a cgroup, CommandNotFound and CommandNotExecutable for the command of an init program, ShimFailed
+    when the machine does not permit something else."""
     container = with_own_address(container)
     directory = directory_of(root, container.id)
     try:
@@ -168,13 +199,15 @@ def prepare(
         # The numbers of devices, and the address, may be others by now.
         if document is None or container.spec.devices or container.spec.address_mark:
             document = _with_changes(_document(container, merged, root, joins), container)
-            _keep_flags(document, container.spec)
+            _keep_flags(document, container.spec, kept)
             _write(directory, document)
         else:
-            if joins or container.spec.mounts or container.changed:
+            # It may have been written for another state directory.
+            moved = container.spec.ids is not None and spec.move_root(document, merged)
+            if moved or joins or container.spec.mounts or container.changed:
                 spec.join(document, joins)
                 spec.restrict(document, *_shared_places(container, root))
-                _keep_flags(document, container.spec)
+                _keep_flags(document, container.spec, kept)
                 _write(directory, _with_changes(document, container))
             spec.readable(document)
     except OSError as error:
@@ -186,20 +219,11 @@ def prepare(
     return Bundle(path, _cgroup_in(document) or default_cgroup(container), document, own_pids, executed)
 
 
-def _keep_flags(document: spec.Document, wanted: Spec) -> None:
+def _keep_flags(document: spec.Document, wanted: Spec, kept: Mapping[str, tuple[str, ...]]) -> None:
     """Give bind mounts the flags that their sources are mounted with: a container with users of its own may take none
-    away. Raises OSError."""
-    if wanted.ids is None:
-        return
-
-    def flags(source: str) -> tuple[str, ...]:
-        try:
-            found = os.statvfs(source).f_flag
-        except FileNotFoundError:  # the runtime says so
-            return ()
-        return tuple(name for name, flag in mountflags.KEPT.items() if found & flag)
-
-    spec.keep_flags(document, flags)
+    away. Raises ShimFailed."""
+    if wanted.ids is not None:
+        spec.keep_flags(document, lambda source: kept[source] if source in kept else flags_of(source))
 
 
 def with_own_address(container: Container) -> Container:

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 import structlog
 
@@ -82,21 +83,28 @@ class NativeContainers:
     # -- a run begins
 
     def begin_preparing(self, container: Container) -> None:
-        if not container.spec.address_mark:  # its words wait for its address
+        # The words of some wait for their address, and what has ids of its own for the row that keeps these.
+        if not container.spec.address_mark and container.spec.ids is None:
             self._begin_preparing(container)
 
     def _begin_preparing(self, container: Container) -> None:
+        self._preparing[container.id] = asyncio.get_running_loop().create_task(self._prepare(container))
+
+    async def _prepare(self, container: Container) -> bundle.Bundle:
         place = self._place
+        kept = {
+            source: await place.sources.run(f"looking at {source}", partial(bundle.flags_of, source), source)
+            for source in bundle.named_sources(container.spec)
+        }
         what = f"making the bundle of {container.spec.name or container.id}"
         limits = place.limits()
         volumes = sorted({mount.volume for mount in container.spec.mounts if mount.volume})
-        work = (place.filling if volumes else place.making).run(
+        return await (place.filling if volumes else place.making).run(
             what,
-            lambda: bundle.prepare(container, place.root, place.state, limits, place.fill),
+            lambda: bundle.prepare(container, place.root, place.state, limits, place.fill, kept),
             "/".join(volumes),  # those of the same ones wait for each other's fill without a place
             seconds=FILL_SECONDS if volumes else None,
         )
-        self._preparing[container.id] = asyncio.get_running_loop().create_task(work)
 
     async def prepared(self, container: Container) -> bundle.Bundle:
         """Prepare the bundle in a thread: mounts, files and user names may wait for a slow disk."""

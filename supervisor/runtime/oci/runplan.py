@@ -20,6 +20,7 @@ DRAIN_MS = 1_000
 FOREIGN_DRAIN_MS = 8_000  # clients on a busy machine read slowly; containerd gives a delete 10 s
 LOGGER_DRAIN_MS = 10_000  # for a logger program, which must also write the output
 PROGRAMS_AT_ONCE = 32  # directories and containers in which programs are looked at
+SOURCES_AT_ONCE = 32  # paths on which file systems may hang
 CLEAR_SECONDS = 120.0  # a volume of many files takes its time
 REST_MS = 3000  # the runtime's delete waits so long for exitd to say that clients have their answers
 
@@ -28,6 +29,10 @@ T = TypeVar("T")
 
 def _clearing() -> Aside:
     return Aside(limit_seconds=CLEAR_SECONDS, reserve=True)
+
+
+def _sources() -> Aside:
+    return Aside(SOURCES_AT_ONCE)
 
 
 def _programs() -> Aside:
@@ -43,6 +48,7 @@ class Place:
     limits: Callable[[], Limits] = Limits
     making: Aside = field(default_factory=Aside)  # for what is read and mounted before a run
     filling: Aside = field(default_factory=Aside)  # the same where there are volumes, whose first fill takes long
+    sources: Aside = field(default_factory=_sources)  # for looks at what callers have mounted by its path
     looking: Aside = field(default_factory=Aside)  # for what is read in running containers
     programs: Aside = field(default_factory=_programs)  # for looks at runtimes, and at what an init executes
     clearing: Aside = field(default_factory=_clearing)  # for what is removed after a run

@@ -252,6 +252,14 @@ def rootfs_of(document: Document) -> str:
     return str(_section(document, "root")["path"])
 
 
+def move_root(document: Document, path: str) -> bool:
+    """Have the document name this root; return whether it has named another."""
+    root = _section(document, "root")
+    moved = root.get("path") != path
+    root["path"] = path
+    return moved
+
+
 def cgroups_path_of(document: Document) -> str:
     """Return linux.cgroupsPath: exitd's own choice unless a bundle names one."""
     return str(_section(document, "linux")["cgroupsPath"])

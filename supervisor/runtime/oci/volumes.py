@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from supervisor.model import idranges
 from supervisor.model.volumes import Volume
 from supervisor.runtime.oci.inroot import open_in_root
 from supervisor.system.removal import remove_tree
@@ -80,7 +81,7 @@ def use_first(root: str, name: str, image_root: str, destination: str, fill: Fil
                 os.chown(path_of(root, name), owner, owner)
                 _adopt(root, name, image_root, destination)
             return
-        elif os.listdir(path_of(root, name)):  # filled by hand
+        elif os.listdir(path_of(root, name)) or _is_anothers(root, name, owner):  # filled by hand, or in use
             os.unlink(_path(root, name, NEW))
             _sync(f"{top_of(root)}/{name}")
             return
@@ -101,6 +102,13 @@ def is_unused(root: str, name: str) -> bool:
     found = os.stat(path_of(root, name))
     is_plain = (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 0, MODE)
     return is_plain and not os.listdir(path_of(root, name))
+
+
+def _is_anothers(root: str, name: str, owner: int) -> bool:
+    """Return whether it belongs to a container with other users than those of which `owner` is root, one that brought
+    nothing. Raises OSError."""
+    own, uid = max(owner, 0), os.stat(path_of(root, name)).st_uid
+    return uid != 0 and uid not in range(own, own + idranges.COUNT)
 
 
 def listing(root: str) -> tuple[Volume, ...]:

@@ -3,16 +3,20 @@
 import asyncio
 import json
 import pathlib
+import threading
 from dataclasses import replace
 
 import pytest
 
 from supervisor.config.settings import Config, UsernsSettings
+from supervisor.engine import idranges
 from supervisor.engine.containers import Containers
 from supervisor.engine.idranges import IdRanges
-from supervisor.model.errors import BadRequest, WrongState
+from supervisor.model.errors import BadRequest, TimedOut, WrongState
 from supervisor.model.idranges import COUNT, IdRange
 from supervisor.model.values import Container, Phase, Pod, Spec
+from supervisor.runtime.oci import bundle
+from supervisor.system.aside import Aside
 from tests.supervisor.fakes import in_loop
 
 BASE = 1 << 20
@@ -56,11 +60,25 @@ async def test_what_a_row_or_a_configuration_names_is_taken(tmp_path: pathlib.Pa
         config = {"process": {}, "root": {"path": "/"}, "linux": linux}
         (directory / "config.json").write_text(json.dumps(config))
     (tmp_path / "c/empty").mkdir()
+    (tmp_path / "c/file").touch()
     ids = ranges(tmp_path, known, damaged)
     with pytest.raises(WrongState, match="all 3 ranges"):
         await ids.settled(WANTED, "new")
     (tmp_path / "c/gone/bundle/config.json").unlink()
     assert await first(ids, "new") == BASE + 2 * COUNT
+
+
+@in_loop
+async def test_a_look_at_files_that_hangs_has_a_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr(bundle, "all_ids", lambda root: hangs.wait() and [])
+    monkeypatch.setattr(idranges, "Aside", lambda most: Aside(most, limit_seconds=0.01))
+    ids = ranges(tmp_path)
+    try:
+        with pytest.raises(TimedOut, match="the ids of containers"):
+            await asyncio.wait_for(first(ids, "c"), 10)
+    finally:
+        hangs.set()
 
 
 @in_loop

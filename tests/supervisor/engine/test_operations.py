@@ -86,6 +86,33 @@ def test_create_that_fails_leaves_the_name_free_when_the_caller_hears_of_it(tmp_
     asyncio.run(main())
 
 
+def test_create_that_is_cancelled_before_there_is_a_container_keeps_nothing_of_its_admission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            begun: list[str] = []
+            discarded: list[str] = []
+
+            async def add(spec: Spec, container_id: str) -> None:
+                begun.append(container_id)
+                await asyncio.Event().wait()
+
+            async def discard(container_id: str) -> None:
+                discarded.append(container_id)
+
+            monkeypatch.setattr(w.node, "add", add)
+            monkeypatch.setattr(w.node.others, "discarded", discard)
+            creating = asyncio.create_task(o.create(WEB, USER))
+            await until(lambda: bool(begun), "the container's first step")
+            creating.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await creating
+            assert discarded == begun
+
+    asyncio.run(main())
+
+
 def test_a_stop_that_is_obeyed_is_one_signal(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as (w, o):

@@ -8,8 +8,9 @@ import pytest
 
 from supervisor.config.settings import Limits
 from supervisor.model.errors import BadRequest
+from supervisor.model.idranges import IdRange
 from supervisor.model.values import Container, Mount, Phase, Pod, Spec
-from supervisor.runtime.oci import bundle, rootfs
+from supervisor.runtime.oci import bundle, cgroups, rootfs
 
 ID, POD = "a" * 64, "b" * 64
 
@@ -106,6 +107,19 @@ def test_a_members_volume_is_nosuid_and_nodev_also_where_an_earlier_version_wrot
     file.write_text(json.dumps(written))
     bundle.prepare(made, *places, Limits())
     assert json.loads(file.read_text())["mounts"][0]["options"] == ["rbind", "rprivate", "rw", "nosuid", "nodev"]
+
+
+def test_the_root_of_one_with_users_of_its_own_is_where_the_state_directory_is_now(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rootfs, "prepare", lambda spec, directory, limits, apart: f"{apart}/merged")
+    monkeypatch.setattr(cgroups, "let_pass", lambda path: None)
+    made = container(rootfs="/r", args=("x",), ids=IdRange(1 << 20))
+    for state in ("s", "other", "s"):
+        found = bundle.prepare(made, str(tmp_path / "r"), str(tmp_path / state), Limits())
+        written = json.loads((tmp_path / "r/c" / ID / "bundle/config.json").read_text())
+        assert found.document["root"] == written["root"]
+        assert written["root"]["path"] == f"{tmp_path}/{state}/roots/{ID}/merged"
 
 
 ODD: tuple[dict[str, object], ...] = (

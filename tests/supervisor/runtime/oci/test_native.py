@@ -1,21 +1,24 @@
 """What exitd keeps of a container that it refuses, and when one of containerd's is called clean."""
 
 import asyncio
+import os
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from supervisor.model.errors import RuntimeFailed, TimedOut
+from supervisor.model.idranges import IdRange
 from supervisor.model.taskfacts import Task
-from supervisor.model.values import BUILTIN, Container, Mount, Phase, Security
+from supervisor.model.values import BUILTIN, Container, Mount, Phase, Security, Spec
 from supervisor.monitor import rundir
 from supervisor.monitor.ownership import Owner
-from supervisor.runtime.oci import bundle, cgroups, rest
+from supervisor.runtime.oci import bundle, cgroups, rest, rootfs
 from supervisor.runtime.oci.native import BUSY_CGROUP_SECONDS, NativeContainers
-from supervisor.runtime.oci.runplan import Place
+from supervisor.runtime.oci.runplan import SOURCES_AT_ONCE, Place
 from supervisor.runtime.oci.watching import Watching
 from supervisor.system.aside import MOST_AT_ONCE
 from tests.supervisor.fakes import in_loop, until
@@ -78,6 +81,57 @@ async def test_first_fills_that_take_long_hold_up_no_container_without_a_volume(
         filled.set()
         assert (await other).path == "c101"
         assert [(await containers.prepared(each)).path for each in waiting] == [each.id for each in waiting]
+
+
+@in_loop
+async def test_a_source_that_hangs_takes_no_place_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = threading.Event()
+
+    def asked(number: int, source: str) -> Container:
+        mounts = (Mount(source, "/m", options=("exec",)),)
+        spec = Spec(name="c", rootfs="/r", args=("x",), mounts=mounts, ids=IdRange(1 << 20))
+        return replace(container(Phase.CREATING), id=f"c{number}", spec=spec)
+
+    def look(path: str) -> SimpleNamespace:
+        if path == "/dead":
+            hangs.wait()
+        return SimpleNamespace(f_flag=os.ST_NODEV | os.ST_NOEXEC if path == "/lives" else 0)
+
+    with watching() as (watches, _):
+        monkeypatch.setattr(rootfs, "prepare", lambda spec, directory, limits, apart: "/merged")
+        monkeypatch.setattr(cgroups, "let_pass", lambda path: None)
+        monkeypatch.setattr(os, "statvfs", look)
+        containers = made(tmp_path, watches)
+        waiting = [asyncio.create_task(containers.prepared(asked(n, "/dead"))) for n in range(SOURCES_AT_ONCE)]
+        try:
+            await until(lambda: containers._place.sources._places._value < SOURCES_AT_ONCE, "a look that hangs")
+            lives = (await containers.prepared(asked(100, "/lives"))).document["mounts"]
+        finally:
+            hangs.set()
+        assert lives[-1]["options"] == ["rbind", "rprivate", "rw", "nodev", "noexec"]  # type: ignore[index]  # JSON
+        assert [await each for each in waiting]
+
+
+@in_loop
+async def test_nothing_has_a_containers_ids_before_its_row_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[str] = []
+
+    def prepare(wanted: Container, *_: object) -> bundle.Bundle:
+        prepared.append(wanted.id)
+        return bundle.Bundle(wanted.id, SHARED, {"process": {}})
+
+    born = container(Phase.CREATING)
+    own = replace(born, id="own", spec=replace(born.spec, ids=IdRange(1 << 20)))
+    with watching() as (watches, _):
+        monkeypatch.setattr(bundle, "prepare", prepare)
+        containers = made(tmp_path, watches)
+        for each in (own, born):
+            containers.begin_preparing(each)
+        await until(lambda: bool(prepared), "the preparation")
+        assert (await containers.prepared(born)).path == born.id and prepared == [born.id]
+        assert (await containers.prepared(own)).path == "own"
 
 
 def ended_task(tmp_path: Path, seconds_ago: float) -> Container:

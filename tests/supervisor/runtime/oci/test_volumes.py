@@ -113,6 +113,33 @@ def test_one_of_an_earlier_exitd_gets_owner_and_mode_alone(tmp_path: Path, image
     assert modes(tmp_path)[-1] == "1777" and os.listdir(tmp_path / "v/data/data") == []
 
 
+FIRST, SECOND, PLAIN = 1 << 20, 2 << 20, -1
+
+
+@pytest.mark.parametrize("other", [SECOND, PLAIN])
+def test_one_that_a_container_with_users_of_its_own_has_is_not_taken_from_it(
+    tmp_path: Path, image: Path, other: int
+) -> None:
+    root, made = str(tmp_path), tmp_path / "v/data/data"
+    volumes.make(root, "data")
+    volumes.use_first(root, "data", "", "/srv", None, FIRST)
+    for _ in range(2):
+        volumes.use_first(root, "data", str(image), "/srv", never, other)
+        assert (made.stat().st_uid, made.stat().st_gid) == (FIRST, FIRST)
+
+
+@pytest.mark.parametrize("owner", [FIRST, PLAIN])
+def test_one_that_brought_nothing_is_filled_by_the_next_with_the_same_users(
+    tmp_path: Path, image: Path, fill: VolumeFill, owner: int
+) -> None:
+    root = str(tmp_path)
+    os.chown(image / "srv", max(owner, 0) + 1000, -1)
+    volumes.make(root, "data")
+    volumes.use_first(root, "data", str(image), "/srv", None, owner)
+    volumes.use_first(root, "data", str(image), "/srv", fill, owner)
+    assert (tmp_path / "v/data/data/deep/file").exists()
+
+
 class Cut(Exception):
     pass
 
