@@ -107,9 +107,9 @@ async def test_who_asks_again_for_a_deletion_that_is_under_way_is_given_its_answ
         await until(lambda: w.node.containers[id].clean)
         gate, discard = asyncio.Event(), w.manager.discard
 
-        async def held(container: str) -> None:
+        async def held(container: str, *, is_pod: bool = True) -> None:
             await gate.wait()
-            await discard(container)
+            await discard(container, is_pod=is_pod)
 
         monkeypatch.setattr(w.manager, "discard", held)
         request = pb.DeleteRequest(id="web")
