@@ -145,6 +145,18 @@ def test_the_daemon_does_without_what_it_seldom_or_never_uses() -> None:
     assert done.stdout == "\n"
 
 
+def test_the_daemon_has_its_hashes_also_when_descriptors_have_run_out_since() -> None:
+    """The first use may come just then: of a log's head, of an image."""
+    code = (
+        "import os, resource, supervisor.__main__; from supervisor import daemon;"
+        "daemon.load_rest();"
+        "fd = os.open('/', os.O_RDONLY); resource.setrlimit(resource.RLIMIT_NOFILE, (fd, fd));"
+        "print(len(daemon.hashlib.blake2b(b'x', digest_size=16).digest() + daemon.hashlib.sha256(b'x').digest()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "48\n"
+
+
 def test_a_command_loads_neither_inspect_nor_the_slow_protobuf() -> None:
     """They were 10 of the 46 ms beside the interpreter's own."""
     code = (
