@@ -62,7 +62,8 @@ def _with_slots(made: type, names: tuple[str, ...]) -> type:
     """Make the class anew: slots can be given to a class only when it is made."""
     inherited = {name for base in made.__mro__[1:] for name in vars(base).get("__slots__", ())}
     content = {name: value for name, value in vars(made).items() if name not in {*names, "__dict__", "__weakref__"}}
-    content["__slots__"] = tuple(name for name in names if name not in inherited)
+    weak = [name for name in vars(made).get("__slots__", ()) if name == "__weakref__"]  # the class asked for it
+    content["__slots__"] = (*(name for name in names if name not in inherited), *weak)
     content["__qualname__"] = made.__qualname__
     content["__match_args__"] = names
     return type(made)(made.__name__, made.__bases__, content)

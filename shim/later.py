@@ -8,6 +8,7 @@ sys.modules; the first use of a name that is not given loads the module, and the
 import contextlib
 import importlib
 import sys
+from _thread import allocate_lock  # threading has this one, and more
 from collections.abc import Iterator
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
@@ -15,6 +16,7 @@ from typing import Any
 
 _CO_COROUTINE = 0x80  # inspect.CO_COROUTINE
 PURE_PROTOBUF = "google.protobuf.internal.python_message"
+_leaving = allocate_lock()  # held while a stand-in takes itself out of sys.modules: never the module in its place
 
 
 def later(name: str, **given: object) -> None:
@@ -45,8 +47,9 @@ class _Later(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):  # asked of every module by tools that look for one
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
+        with _leaving:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
         vars(self).update(vars(importlib.import_module(self.__name__)))  # waits while another thread loads it
         try:
             return vars(self)[name]

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from supervisor.model.errors import AmbiguousId, BadRequest, NameTaken, NoSuchContainer, Recovering, TimedOut
-from supervisor.model.remembered import forget_everywhere
 from supervisor.model.values import LIVE, Container, Exit, Phase, RunKey, Spec
 
 # -- waiting
@@ -174,7 +173,6 @@ class Containers(dict[str, Container]):
         return found
 
     def _forget(self, id: str, spec: Spec) -> None:
-        forget_everywhere(spec)
         _drop(self._by_name, _name(spec), id)
         _drop(self._members, spec.sandbox, id)
 

@@ -7,7 +7,7 @@ does the clean-up of its run.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import field
 
 import structlog
@@ -348,10 +348,15 @@ class Execs(Participant):
         if container is not None:
             await self._manager.of(container).delete_strays(container, self._live.get(container_id, {}).keys())
 
-    def _strays(self, container_id: str) -> Sequence[str]:
+    def _may_have_strays(self, container_id: str) -> bool:
+        """Return True also where that cannot be seen: the clean-up says so, and the container is found all the same."""
         container = self._node.containers.get(container_id)
-        known = self._live.get(container_id, {}).keys()
-        return () if container is None else self._manager.of(container).strays(container, known)
+        if container is None:
+            return False
+        try:
+            return bool(self._manager.of(container).strays(container, self._live.get(container_id, {}).keys()))
+        except OSError:
+            return True
 
     def unstick(self, container_id: str) -> None:
         """An init does not die before all others in its pid namespace are reaped: shims that are stopped are killed,
@@ -398,7 +403,7 @@ class Execs(Participant):
             looks = await asyncio.gather(*map(self._find_once, execs_there), return_exceptions=True)
             for error in filter(None, looks):  # all have come to an end before one is looked up again
                 raise error
-        if self._strays(container_id):
+        if self._may_have_strays(container_id):
             self._node.spawn(insist(lambda: self._delete_strays(container_id), "clean-up of execs", container_id))
 
     async def _find_once(self, live: Live) -> None:

@@ -496,6 +496,8 @@ class Pod:
 class Spec:
     """What the caller asked for; never changed after the creation. Exactly one of rootfs, bundle and image is set."""
 
+    __slots__ = ("__weakref__",)  # what is made of it is remembered as long as it lives
+
     name: str
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()  # K=V

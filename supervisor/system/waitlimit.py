@@ -19,11 +19,8 @@ class WaitLimit:
     def begin(self, wait: object, late: Callable[[], object]) -> None:
         """Have `late` called if `end` has not been called for this wait within the limit. `wait` is any value that
         stands for no other one."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self.seconds
-        self._waits[wait] = until, late
-        if self._timer is None:
-            self._timer = loop.call_at(until, self._look)
+        self._waits[wait] = asyncio.get_running_loop().time() + self.seconds, late
+        self._arm()
 
     def end(self, wait: object) -> bool:
         """Return False if it was late, or has ended before."""
@@ -32,28 +29,37 @@ class WaitLimit:
     async def of(self, future: asyncio.Future[T]) -> T:
         """Return the future's result, or raise its error. Raises TimeoutError after the limit; the future is cancelled
         then, as it is with the caller."""
+        before = _cancellations()  # of a task that has caught one, and goes on
         self.begin(future, future.cancel)
         try:
             return await future
         except asyncio.CancelledError:
-            if self.end(future) or _is_cancelled():
+            if self.end(future) or _cancellations() > before:
                 raise
             raise TimeoutError from None
         finally:
             self.end(future)
 
+    def _arm(self) -> None:
+        """Have the wait that is late first looked at when it is."""
+        if self._timer is None and self._waits:
+            until, _ = next(iter(self._waits.values()))
+            self._timer = asyncio.get_running_loop().call_at(until, self._look)
+
     def _look(self) -> None:
         self._timer = None
-        loop = asyncio.get_running_loop()
-        for wait, (until, late) in list(self._waits.items()):
-            if until > loop.time():
-                self._timer = loop.call_at(until, self._look)
-                return
-            del self._waits[wait]
+        late = None
+        for wait, (until, then) in self._waits.items():
+            if until <= asyncio.get_running_loop().time():
+                del self._waits[wait]
+                late = then
+            break
+        self._arm()  # first: an error of `late` is the loop's, and takes no other wait's limit away
+        if late is not None:
             late()
 
 
-def _is_cancelled() -> bool:
-    """Return whether the waiting task itself was cancelled, and not only what it waits for."""
+def _cancellations() -> int:
+    """Return how often the running task itself was cancelled, and not only what it waits for."""
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return task.cancelling() if task is not None else 0

@@ -1,6 +1,7 @@
 import copy
 import inspect
 import pickle
+import weakref
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
@@ -59,6 +60,14 @@ class Own:
         return 7
 
 
+@frozen
+class Watched:
+    __slots__ = ("__weakref__",)
+
+    value: int
+    more: str = ""
+
+
 @mutable
 class Counter:
     name: str
@@ -112,6 +121,15 @@ def test_its_constructor_takes_what_its_fields_say(arguments: tuple[Any, ...]) -
 def test_there_is_room_for_its_fields_only() -> None:
     with pytest.raises(AttributeError):
         Line(1).other = 2  # type: ignore[attr-defined]
+
+
+def test_a_class_that_asks_for_it_can_be_referred_to_weakly() -> None:
+    watched = Watched(1)
+    seen = weakref.ref(watched)
+    assert seen() is watched == pickle.loads(pickle.dumps(watched)) == replace(watched, value=1)
+    assert [each.name for each in fields(watched)] == [*Watched.__match_args__] == ["value", "more"]
+    with pytest.raises(TypeError, match="weak reference"):
+        weakref.ref(Line(1))
 
 
 def test_the_type_checker_refuses_an_assignment() -> None:

@@ -4,12 +4,14 @@ import inspect
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shim import later as module
 from shim.later import OF_INSPECT, cleandoc, later, without
 
 
@@ -36,6 +38,50 @@ def test_a_module_is_loaded_when_something_of_it_is_used(monkeypatch: pytest.Mon
         seen.nothing  # noqa: B018
     later("colorsys")
     assert sys.modules["colorsys"] is real
+
+
+def test_two_threads_that_use_a_module_first_at_the_same_time_have_the_same_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second comes while the first is about to take the stand-in away."""
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    later("colorsys")
+    seen, found, second_goes_no_further = importlib.import_module("colorsys"), list[object](), threading.Event()
+
+    def use() -> None:
+        found.append(seen.rgb_to_hls)
+        second_goes_no_further.set()
+
+    second = threading.Thread(target=use)
+
+    class Modules(dict[str, object]):
+        def get(self, name: str, default: object = None) -> object:
+            there = sys.modules.get(name, default)
+            if threading.current_thread() is not second and second.ident is None:
+                second.start()
+                assert second_goes_no_further.wait(30)
+            return there
+
+        def __delitem__(self, name: str) -> None:
+            del sys.modules[name]
+
+    class Lock:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if not self._lock.acquire(blocking=False):
+                second_goes_no_further.set()
+                self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    monkeypatch.setattr(module, "sys", SimpleNamespace(modules=Modules()))
+    monkeypatch.setattr(module, "_leaving", Lock(), raising=False)
+    first = seen.rgb_to_hls
+    second.join()
+    assert found == [first] == [sys.modules["colorsys"].rgb_to_hls]
 
 
 def test_a_module_that_is_missing_says_so_at_its_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +143,18 @@ def test_the_daemon_does_without_what_it_seldom_or_never_uses() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "\n"
+
+
+def test_the_daemon_has_its_hashes_also_when_descriptors_have_run_out_since() -> None:
+    """The first use may come just then: of a log's head, of an image."""
+    code = (
+        "import os, resource, supervisor.__main__; from supervisor import daemon;"
+        "daemon.load_rest();"
+        "fd = os.open('/', os.O_RDONLY); resource.setrlimit(resource.RLIMIT_NOFILE, (fd, fd));"
+        "print(len(daemon.hashlib.blake2b(b'x', digest_size=16).digest() + daemon.hashlib.sha256(b'x').digest()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "48\n"
 
 
 def test_a_command_loads_neither_inspect_nor_the_slow_protobuf() -> None:

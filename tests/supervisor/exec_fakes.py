@@ -86,9 +86,12 @@ class FakeExecManager:
         self.deleted.append(e)
 
     def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
+        if self.fails["strays"]:
+            raise self.fails["strays"].pop(0)
         return ["stray"]
 
     async def delete_strays(self, container: Container, known: Collection[str]) -> None:
+        self.strays(container, known)
         self.known.append(set(known))
 
     def directory_of(self, key: RunKey) -> str:

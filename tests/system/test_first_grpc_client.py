@@ -14,7 +14,11 @@ from tests.system.waits import until
 
 def has_grpc(daemon: Daemon) -> bool:
     """Its library is in the process: gRPC's threads are begun by it alone."""
-    return "cygrpc" in pathlib.Path(f"/proc/{daemon.pid}/maps").read_text()
+    return has_library(daemon, "cygrpc")
+
+
+def has_library(daemon: Daemon, name: str) -> bool:
+    return name in pathlib.Path(f"/proc/{daemon.pid}/maps").read_text()
 
 
 def over_ttrpc(daemon: Daemon) -> bool:
@@ -32,6 +36,7 @@ def test_grpc_is_there_from_its_first_client_on_and_not_before_also_after_a_kill
             daemon.kill(number)
             daemon.start(wait=False)
             until(lambda: over_ttrpc(daemon), "exitd does not answer")
+            until(lambda: has_library(daemon, "/_hashlib."), "what a lack of descriptors would break is not loaded")
             assert not has_grpc(daemon)
             with daemon.client() as client:
                 assert client.info().pid == daemon.pid

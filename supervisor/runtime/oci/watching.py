@@ -62,6 +62,7 @@ class Watching:
         self._adoptions: dict[asyncio.Task[None], RunKey] = {}
         self._finding: asyncio.Task[None] | None = None
         self._keepers_lost = 0
+        self._registered_after = 0  # so many lost keepers the newest one was seen to know each run that can register
         self._own_files = Together()
         self._counted = COUNTED_ROUNDS  # rounds in which the keeper was asked for a number only; the first looks at all
         self._unregistered: set[RunKey] = set()  # runs whose shims cannot register
@@ -347,16 +348,19 @@ class Watching:
     async def _find_keeper(self) -> None:
         for _ in range(KEEPER_TRIES):
             with contextlib.suppress(keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage):
-                return await self._register_rest(await self.keeper.runs())
+                await self._register_rest(await self.keeper.runs())
+                return
             await asyncio.sleep(KEEPER_REST_SECONDS)
 
-    async def _register_rest(self, known: Sequence[fields.Message]) -> None:
+    async def _register_rest(self, known: Sequence[fields.Message]) -> int:
         """Ask the shims of runs that the keeper does not know, as after the death of its predecessor, to give it copies
-        of their descriptors. They do so after their answer: whether it then knows the run shows at the next time."""
+        of their descriptors. They do so after their answer: whether it then knows the run shows at the next time.
+        Return how many had to be asked."""
         keys = {_key_of(message) for message in known}
         lost = [watch for watch in self._watches.values() if watch.key not in keys and self._can_register(watch)]
         places = asyncio.Semaphore(REGISTER_AT_ONCE)
         await asyncio.gather(*(self._register(watch, places) for watch in lost))
+        return len(lost)
 
     def _can_register(self, watch: Watch) -> bool:
         return watch.shim_fd >= 0 and watch.lives() and watch.key not in self._unregistered
@@ -382,9 +386,13 @@ class Watching:
 
         As long as the keeper knows as many as are needed it is asked for their number only, but for each
         COUNTED_ROUNDS-th time: one that is too many may stand for one that is missing. Not if it has given copies of
-        the output of each, or they came with its shim: then it knows each one, and no other."""
+        the output of each, or they came with its shim: then it knows each one, and no other. After the death of a
+        keeper it is asked for all until no run is missing: a shim may fail to register, and one that has ended may
+        do so too late."""
+        lost = self._keepers_lost
         try:
-            is_known = self._counted < COUNTED_ROUNDS or all(map(self._was_known, needed()))
+            is_sure = self._registered_after == lost
+            is_known = is_sure and (self._counted < COUNTED_ROUNDS or all(map(self._was_known, needed())))
             if is_known and await self.keeper.run_count() == len(needed()):
                 self._counted = self._counted + 1 if self._counted < COUNTED_ROUNDS else 0
                 return 0
@@ -392,7 +400,8 @@ class Watching:
         except (keeper.KeeperSilent, launch.KeeperRefused, fields.BadMessage):
             return 0
         self._counted = 0
-        await self._register_rest(known)
+        if not await self._register_rest(known):
+            self._registered_after = lost
         live = needed()
         stale = [message for message in known if _key_of(message) not in live]
         for message in stale:
@@ -400,8 +409,7 @@ class Watching:
         return len(stale)
 
     def _was_known(self, key: RunKey) -> bool:
-        """Return whether the keeper knew the run, which shows in the copies at hand. Where there is another keeper
-        since, `keeper_lost` has had the run registered there."""
+        """Return whether a keeper knew the run, which shows in the copies at hand."""
         watch = self._watches.get(key)
         return watch is not None and not watch.misses_copies()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,18 @@ async def test_what_a_killed_daemon_had_not_cleaned_up_is_looked_for(tmp_path: P
         x.w.manager.ends(x.id)
         await until(lambda: x.container.clean, "the clean-up")
         assert x.manager.known == [{e.key.exec_id}, set()]
+
+
+@in_loop
+async def test_a_container_whose_execs_cannot_be_looked_for_is_found_all_the_same(tmp_path: Path) -> None:
+    """What an adopted run directory has in their place may be a file."""
+    await left_behind(tmp_path)
+    async with again(tmp_path) as x:
+        x.manager.fails["strays"] = [NotADirectoryError(errno.ENOTDIR, "a file") for _ in range(10_000)]
+        await looked_up(x)
+        await until(lambda: not x.w.node.containers.recovering, "the look-up")
+        x.manager.fails["strays"].clear()
+        await until(lambda: x.manager.known, "the clean-up that goes on")
 
 
 @in_loop

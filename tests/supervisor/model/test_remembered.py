@@ -1,7 +1,15 @@
-from supervisor.model.remembered import BESIDE_BYTES, MOST_BYTES, Remembered, forget_everywhere
+import operator
+import weakref
+
+from supervisor.model.remembered import BESIDE_BYTES, MOST_BYTES, Remembered
 
 
 class Value:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Result:
     def __init__(self, text: str) -> None:
         self.text = text
 
@@ -37,15 +45,35 @@ def test_a_long_result_is_not_kept() -> None:
     assert maker.made == [long, long]
 
 
-def test_what_is_forgotten_is_kept_nowhere_and_makes_room() -> None:
-    makers, value = [Maker(BESIDE_BYTES + 10), Maker(BESIDE_BYTES + 10)], Value("a" * 10)
-    for maker in makers:
-        maker.remembered.of(value)
-    forget_everywhere(value)
-    forget_everywhere(value)
-    other = Value("b" * 10)
-    for maker in makers:
-        maker.remembered.of(other)
-        maker.remembered.of(other)
-        maker.remembered.of(value)
-        assert maker.made == [value, other, value]
+def test_what_was_made_of_a_value_goes_with_it_and_makes_room() -> None:
+    """It may have secrets in it."""
+    kept: list[weakref.ref[Result]] = []
+
+    def make(value: Value) -> Result:
+        made = Result(value.text)
+        kept.append(weakref.ref(made))
+        return made
+
+    remembered = Remembered(make, lambda result: len(result.text), 2 * (BESIDE_BYTES + 10))
+    first, other = Value("a" * 10), Value("b" * 10)
+    for value in (first, other, first, other):
+        remembered.of(value)
+    assert [result() is None for result in kept] == [False, False]
+    del first, value
+    assert [result() is None for result in kept] == [True, False]
+    third = Value("c" * 10)
+    for value in (third, other):
+        remembered.of(value)
+    assert [result() is None for result in kept] == [True, False, False]
+
+
+def test_a_value_that_goes_while_another_is_pushed_out_is_not_waited_for() -> None:
+    """As when garbage is collected just then, in the same thread."""
+    first, others = Value("first"), [Value("a"), Value("b")]
+    results = {"first": [Value("held by the first one's")]}
+    remembered = Remembered[Value, list[Value]](lambda value: results.pop(value.text, []), len, 2 * BESIDE_BYTES + 1)
+    held = weakref.ref(remembered.of(first)[0])
+    remembered.of(remembered.of(first)[0])
+    made = [remembered.of(other) for other in others]
+    assert held() is None
+    assert all(map(operator.is_, map(remembered.of, others), made))  # both have room

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from supervisor.system.waitlimit import WaitLimit
-from tests.supervisor.fakes import in_loop
+from tests.supervisor.fakes import in_loop, until
 
 
 @in_loop
@@ -41,3 +41,45 @@ async def test_who_is_cancelled_is_not_late() -> None:
         await waiting
     assert future.cancelled()
     assert not limit.end(future)
+
+
+@in_loop
+async def test_who_was_cancelled_before_and_goes_on_is_late_all_the_same() -> None:
+    """As a clean-up after a cancellation is, which has to hear of a slow disk."""
+    limit, loop = WaitLimit(0.01), asyncio.get_running_loop()
+    is_cleaning_up = asyncio.Event()
+
+    async def clean_up() -> None:
+        try:
+            await loop.create_future()
+        except asyncio.CancelledError:
+            is_cleaning_up.set()
+            with pytest.raises(TimeoutError):
+                await limit.of(loop.create_future())
+            limit.seconds = 30
+            await limit.of(loop.create_future())
+
+    working = asyncio.ensure_future(clean_up())
+    await asyncio.sleep(0)
+    working.cancel()
+    await is_cleaning_up.wait()
+    await until(lambda: limit.seconds == 30, "the end of the first wait")
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+@in_loop
+async def test_an_error_of_what_is_called_for_a_late_one_leaves_the_others_their_limit() -> None:
+    limit, loop = WaitLimit(0.01), asyncio.get_running_loop()
+    errors = list[object]()
+    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    limit.begin("one", fail)
+    limit.begin("other", fail)
+    with pytest.raises(TimeoutError):
+        await limit.of(loop.create_future())
+    assert [str(error) for error in errors] == ["'x'", "'x'"]
