@@ -7,7 +7,8 @@
 | directory | made, or the one that is there; never in place of a file |
 | device node | left out, and counted |
 
-What was made before an entry is refused stays, as with cp(1).
+What was made before an entry is refused stays, as with cp(1). In a container with users of its own, a directory or a
+mounted file that is there and belongs to none of them keeps its owner, mode, attributes and times.
 """
 
 import errno
@@ -146,7 +147,8 @@ class _Extraction:
             with suppress(FileNotFoundError, NotADirectoryError):  # another has removed or replaced it
                 fd = self._walk(path, make=False)
                 try:
-                    os.utime(f"/proc/self/fd/{fd}", ns=(when, when))
+                    if self._may_change(fd):
+                        os.utime(f"/proc/self/fd/{fd}", ns=(when, when))
                 finally:
                     os.close(fd)
 
@@ -167,7 +169,8 @@ class _Extraction:
         finally:
             os.close(found_fd)
         try:
-            self._facts(fd, entry)
+            if self._may_change(fd):
+                self._facts(fd, entry)
         finally:
             os.close(fd)
         if len(self._times) < MOST_TIMES:
@@ -181,8 +184,9 @@ class _Extraction:
                 os.fchown(fd, *[self._keeping.ids.first] * 2)
             while data := read(CHUNK_BYTES):
                 _write(fd, data)
-            self._facts(fd, entry)
-            os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+            if self._may_change(fd):
+                self._facts(fd, entry)
+                os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
         except BaseException:
             if not in_place:  # half a file is none
                 with suppress(OSError):
@@ -219,6 +223,13 @@ class _Extraction:
         if entry.kind is TarKind.FIFO:
             _chmod(at_fd, name, entry.mode & PERMISSIONS)
         os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=at_fd, follow_symlinks=False)
+
+    def _may_change(self, fd: int) -> bool:
+        """Return whether it may get facts of an entry. A container with users of its own may have put a directory of
+        the machine's under the name, which it can rename and not enter: that is neither opened nor given away. What is
+        made here is its root's by then."""
+        ids = self._keeping.ids
+        return ids is None or ids.first <= os.fstat(fd).st_uid < ids.first + ids.count
 
     def _facts(self, fd: int, entry: TarEntry) -> None:
         """In this order: a change of owner removes set-user-id bits and capabilities."""

@@ -248,6 +248,22 @@ def test_owners_are_those_of_the_container_on_both_ways(tmp_path: pathlib.Path) 
     assert {p.lstat().st_uid for p in made.rglob("*")} == {ids.first}
 
 
+@pytest.mark.root("only root can give a file away")
+@pytest.mark.parametrize("owner", [False, True])
+def test_a_directory_of_the_machine_in_a_containers_one_is_neither_opened_nor_given_away(
+    tmp_path: pathlib.Path, owner: bool
+) -> None:
+    ids = IdRange(1 << 20)
+    (private := tmp_path / "conf").mkdir(mode=0o700)
+    (own := tmp_path / "own").mkdir(mode=0o700)
+    os.chown(own, ids.first, ids.first)
+    os.utime(private, ns=(1, 1))
+    before = facts(private)
+    put(tar(folder("conf", mode=0o755), folder("own", mode=0o755)), tmp_path, Keeping(owner=owner, ids=ids))
+    assert facts(private) == before
+    assert stat.S_IMODE(own.stat().st_mode) == 0o755
+
+
 def test_capabilities_of_a_file_count_in_its_containers_namespace_and_in_no_other() -> None:
     ids, of_all, name = IdRange(1 << 20), struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0), idxattrs.CAPABILITY
     of_one = idxattrs.outside(name, of_all, ids)
