@@ -228,6 +228,9 @@ def _create(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Contai
     if _below(container.spec) != _below(spec):
         _remove(client, container.id)
         raise BadRequest("volume-subpath: this exitd is older than exitctl, and has ignored it; restart exitd")
+    if spec.userns == "auto" and not container.HasField("ids"):
+        _remove(client, container.id)
+        raise BadRequest("userns auto: this exitd is older than exitctl, and has ignored it; restart exitd")
     if container.network_hint:
         complain(container.network_hint)
     return container

@@ -120,7 +120,8 @@ class FileDesk(Participant):
         return await self._looks.run(f"looking at {path}", work, late=use.end)
 
     async def copy_from(self, id: str, path: str, follow: bool, name: str) -> AsyncGenerator[bytes, None]:
-        ids = (await self._containers.find(id)).spec.ids
+        use = await self._use(id)
+        ids = use.container.spec.ids
 
         def send(seen: FilesView) -> Parts:
             fd = seen.open(path, follow=follow)
@@ -129,7 +130,7 @@ class FileDesk(Participant):
             finally:
                 os.close(fd)
 
-        async with aclosing(self._sent(id, f"copying {path}", send)) as parts:
+        async with aclosing(self._stream(use, f"copying {path}", send)) as parts:
             async for part in parts:
                 yield part
 
@@ -175,7 +176,8 @@ class FileDesk(Participant):
             work.cancel()
 
     async def export(self, id: str) -> AsyncGenerator[bytes, None]:
-        ids = (await self._containers.find(id)).spec.ids
+        use = await self._use(id)
+        ids = use.container.spec.ids
 
         def send(seen: FilesView) -> Parts:
             device = os.fstat(seen.root_fd).st_dev
@@ -186,7 +188,7 @@ class FileDesk(Participant):
 
             return pack(seen.root_fd, ".", fuse=seen.on_fuse, shape=shape, ids=ids)
 
-        async with aclosing(self._sent(id, "the export", send, root_only=True)) as parts:
+        async with aclosing(self._stream(use, "the export", send, root_only=True)) as parts:
             async for part in parts:
                 yield part
 
@@ -330,17 +332,10 @@ class FileDesk(Participant):
             raise WrongState(f"{container.spec.name} has no layer of its own: it is the pause program's")
         return rootfs.upper_of(f"{bundle.directory_of(self._root, container.id)}/rootfs")
 
-    async def _sent(
-        self, id: str, what: str, send: Callable[[FilesView], Parts], *, root_only: bool = False
+    async def _stream(
+        self, use: "_Use", what: str, send: Callable[[FilesView], Parts], *, root_only: bool = False
     ) -> AsyncGenerator[bytes, None]:
         """Yield what `send` yields in a thread. `root_only`: without what is mounted in the container."""
-        async with aclosing(self._stream(await self._use(id), what, send, root_only=root_only)) as parts:
-            async for part in parts:
-                yield part
-
-    async def _stream(
-        self, use: "_Use", what: str, send: Callable[[FilesView], Parts], *, root_only: bool
-    ) -> AsyncGenerator[bytes, None]:
         opened = await self._opened(use, root_only=root_only)
         outflow = use.broken_off_by(Outflow(what))
 

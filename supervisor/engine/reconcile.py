@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import field
 from pathlib import Path
 
@@ -64,6 +64,7 @@ async def once(parts: ReconcileParts) -> None:
         _strange_cgroups,
         _networks,
         _stray_bundles,
+        _stray_roots,
         _acknowledged,
         _dead_journals,
         _compact,
@@ -146,18 +147,31 @@ async def _networks(parts: ReconcileParts) -> None:
 
 
 async def _stray_bundles(parts: ReconcileParts) -> None:
-    """Files of what was started by hand, and not adopted yet, are left alone."""
+    """Files of what was started by hand, and not adopted yet, are left alone. So are those of what still runs: its
+    config.json says which ids of the machine it has, and these must not become another's."""
+    await _remove_strays(parts, f"{parts.settings.root}/c", parts.manager.discard)
+
+
+async def _stray_roots(parts: ReconcileParts) -> None:
+    await _remove_strays(parts, f"{parts.settings.state}/roots", parts.manager.discard_root)
+
+
+async def _remove_strays(parts: ReconcileParts, directory: str, remove: Callable[[str], Awaitable[None]]) -> None:
     try:
-        found = os.listdir(f"{parts.settings.root}/c")
+        found = os.listdir(directory)
     except FileNotFoundError:
         return
     for container_id in found:
-        if container_id not in parts.node.containers and EXITDS_OWN_ID.fullmatch(container_id):
-            log.warning("files without a container, removing them", container=container_id)
-            try:
-                await parts.manager.discard(container_id)
-            except (ExitdError, OSError) as error:
-                log.warning("files not removed", container=container_id, why=str(error))
+        if container_id in parts.node.containers or not EXITDS_OWN_ID.fullmatch(container_id):
+            continue
+        try:
+            if await parts.manager.runs_on(container_id):
+                log.warning("files of what runs without a container, leaving them", container=container_id)
+                continue
+            log.warning("files without a container, removing them", container=container_id, directory=directory)
+            await remove(container_id)
+        except (ExitdError, OSError) as error:
+            log.warning("files not removed", container=container_id, why=str(error))
 
 
 def _remove_dead_journals(parts: ReconcileParts) -> None:

@@ -7,7 +7,8 @@
 | directory | made, or the one that is there; never in place of a file |
 | device node | left out, and counted |
 
-What was made before an entry is refused stays, as with cp(1).
+What was made before an entry is refused stays, as with cp(1). In a container with users of its own, a directory or a
+mounted file that is there and belongs to none of them keeps its owner, mode, attributes and times.
 """
 
 import errno
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from shim.frozen import frozen
+from shim.undo import undone_on_failure
 from supervisor.images import idxattrs
 from supervisor.images.pack import DIRECTORY, PLACE, Cross
 from supervisor.images.tar import BadTar, TarEntry, TarKind, TarReader
@@ -122,7 +124,7 @@ class _Extraction:
             if entry.kind is not TarKind.DIRECTORY:
                 raise BadTar("not a directory, and has no name")
             if self._keeping.top:
-                self._directory_facts(path, entry)
+                self._directory_facts(os.dup(self._top_fd), path, entry)
             return
         if entry.kind is TarKind.DEVICE:
             self.left_out += 1
@@ -146,7 +148,8 @@ class _Extraction:
             with suppress(FileNotFoundError, NotADirectoryError):  # another has removed or replaced it
                 fd = self._walk(path, make=False)
                 try:
-                    os.utime(f"/proc/self/fd/{fd}", ns=(when, when))
+                    if self._may_change(fd):
+                        os.utime(f"/proc/self/fd/{fd}", ns=(when, when))
                 finally:
                     os.close(fd)
 
@@ -155,19 +158,23 @@ class _Extraction:
         there = _look(at_fd, name)
         if there is None:
             os.mkdir(name, 0o700, dir_fd=at_fd)
-            self._to_its_root(at_fd, name, stat.S_IFDIR)
+            found_fd = self._made(at_fd, name, stat.S_IFDIR)
         elif not stat.S_ISDIR(there.st_mode):
             raise WrongState("a directory cannot take the place of what is there; remove it first")
-        self._directory_facts(path, entry)
+        else:
+            found_fd = self._step(at_fd, name, make=False)
+        if found_fd is not None:
+            self._directory_facts(found_fd, path, entry)
 
-    def _directory_facts(self, path: Parts, entry: TarEntry) -> None:
-        found_fd = self._walk(path, make=False)
+    def _directory_facts(self, found_fd: int, path: Parts, entry: TarEntry) -> None:
+        """Closes the descriptor."""
         try:
             fd = os.open(".", DIRECTORY, dir_fd=found_fd)
         finally:
             os.close(found_fd)
         try:
-            self._facts(fd, entry)
+            if self._may_change(fd):
+                self._facts(fd, entry)
         finally:
             os.close(fd)
         if len(self._times) < MOST_TIMES:
@@ -181,8 +188,9 @@ class _Extraction:
                 os.fchown(fd, *[self._keeping.ids.first] * 2)
             while data := read(CHUNK_BYTES):
                 _write(fd, data)
-            self._facts(fd, entry)
-            os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+            if self._may_change(fd):
+                self._facts(fd, entry)
+                os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
         except BaseException:
             if not in_place:  # half a file is none
                 with suppress(OSError):
@@ -213,12 +221,25 @@ class _Extraction:
             os.symlink(entry.target, name, dir_fd=at_fd)
         else:
             os.mkfifo(name, 0o600, dir_fd=at_fd)
-        self._to_its_root(at_fd, name, stat.S_IFLNK if entry.kind is TarKind.SYMLINK else stat.S_IFIFO)
-        if self._keeping.owner:
-            os.chown(name, *self._owners(entry), dir_fd=at_fd, follow_symlinks=False)
-        if entry.kind is TarKind.FIFO:
-            _chmod(at_fd, name, entry.mode & PERMISSIONS)
-        os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=at_fd, follow_symlinks=False)
+        kind = stat.S_IFLNK if entry.kind is TarKind.SYMLINK else stat.S_IFIFO
+        if (fd := self._made(at_fd, name, kind)) is None:
+            return
+        try:
+            at = f"/proc/self/fd/{fd}"  # leads to a link itself
+            if self._keeping.owner:
+                os.chown(at, *self._owners(entry))
+            if kind == stat.S_IFIFO:
+                os.chmod(at, entry.mode & PERMISSIONS)
+            os.utime(at, ns=(entry.mtime_ns, entry.mtime_ns))
+        finally:
+            os.close(fd)
+
+    def _may_change(self, fd: int) -> bool:
+        """Return whether it may get facts of an entry. A container with users of its own may have put a directory of
+        the machine's under the name, which it can rename and not enter: that is neither opened nor given away. What is
+        made here is its root's by then."""
+        ids = self._keeping.ids
+        return ids is None or ids.first <= os.fstat(fd).st_uid < ids.first + ids.count
 
     def _facts(self, fd: int, entry: TarEntry) -> None:
         """In this order: a change of owner removes set-user-id bits and capabilities."""
@@ -238,19 +259,28 @@ class _Extraction:
         ids = self._keeping.ids
         return (entry.uid, entry.gid) if ids is None else (ids.outside(entry.uid), ids.outside(entry.gid))
 
-    def _to_its_root(self, at_fd: int, name: str, kind: int) -> None:
-        """What is new belongs to the container's root, if that is another than the machine's. The container may have
-        put another thing in its place by now: only what can be the new one is given away."""
+    def _made(self, at_fd: int, name: str, kind: int) -> int | None:
+        """Return a place descriptor of what was made just now. It is the container's root's then, if that is another
+        than the machine's. Another may have put another thing in its place: None for what cannot be the new one."""
+        fd, ids = os.open(name, PLACE, dir_fd=at_fd), self._keeping.ids
+        with undone_on_failure(lambda: os.close(fd)):
+            is_new = self._is_new(fd, kind)
+            if is_new and ids is not None:
+                os.chown(f"/proc/self/fd/{fd}", ids.first, ids.first)
+        if is_new:
+            return fd
+        os.close(fd)
+        return None
+
+    def _is_new(self, fd: int, kind: int) -> bool:
+        """Without users of its own, a container is root, and may anyway do what is done to it; and there are file
+        systems that give what root makes to another."""
+        found = os.fstat(fd)
+        if stat.S_IFMT(found.st_mode) != kind:
+            return False
         if self._keeping.ids is None:
-            return
-        fd = os.open(name, PLACE, dir_fd=at_fd)
-        try:
-            found = os.fstat(fd)
-            is_new = stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
-            if is_new and not (kind == stat.S_IFDIR and os.listdir(f"/proc/self/fd/{fd}")):
-                os.chown(f"/proc/self/fd/{fd}", *[self._keeping.ids.first] * 2)
-        finally:
-            os.close(fd)
+            return True
+        return found.st_uid == os.geteuid() and not (kind == stat.S_IFDIR and os.listdir(f"/proc/self/fd/{fd}"))
 
     def _clear(self, at_fd: int, name: str, *, keep_busy: bool = False) -> bool:
         """Remove what has the name, unless that is a directory. Return whether it is still there, because something is
@@ -293,7 +323,8 @@ class _Extraction:
         if make:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=at_fd)
-                self._to_its_root(at_fd, part, stat.S_IFDIR)
+                if (made_fd := self._made(at_fd, part, stat.S_IFDIR)) is not None:
+                    os.close(made_fd)
         fd = os.open(part, PLACE, dir_fd=at_fd)
         try:
             if stat.S_ISLNK(os.fstat(fd).st_mode):
@@ -319,16 +350,6 @@ def _open_busy(at_fd: int, name: str) -> int:
         return os.open(f"/proc/self/fd/{found_fd}", os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:
         os.close(found_fd)
-
-
-def _chmod(at_fd: int, name: str, mode: int) -> None:
-    """Without following a link that another has put there meanwhile."""
-    fd = os.open(name, PLACE, dir_fd=at_fd)
-    try:
-        if not stat.S_ISLNK(os.fstat(fd).st_mode):
-            os.chmod(f"/proc/self/fd/{fd}", mode)
-    finally:
-        os.close(fd)
 
 
 def _look(at_fd: int, name: str) -> os.stat_result | None:

@@ -80,6 +80,12 @@ class ContainerRuntimes:
         await self.foreign.delete_stray(container_id, run)
         await self.native.delete_stray(container_id, run, stranger=stranger)
 
+    async def runs_on(self, container_id: str) -> bool:
+        return await self.native.runs_on(container_id)
+
+    async def discard_root(self, container_id: str) -> None:
+        await self.native.discard_root(container_id)
+
     async def sweep_cgroups(self, known: Collection[str]) -> None:
         await self.native.sweep_cgroups(known)
 

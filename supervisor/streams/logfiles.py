@@ -65,8 +65,9 @@ class LogFile:
 def open_all(path: str) -> list[LogFile]:
     """Open every file of the log, oldest first. They are opened in the opposite order, so that a file renamed meanwhile
     is found twice rather than missed; its place is where it was found last, since files made after it may have the
-    names before. One that was deleted meanwhile is left out: where its place was is not known. Raises OSError when one
-    cannot be read, WrongState when the current file is a link."""
+    names before. One that was deleted meanwhile is left out, since its place is not known; but if it was opened last,
+    and no file was found twice, it is the oldest. Raises OSError when one cannot be read, WrongState when the current
+    file is a link."""
     found: dict[tuple[int, int], LogFile] = {}
 
     def close() -> None:
@@ -74,11 +75,14 @@ def open_all(path: str) -> list[LogFile]:
             file.close()
 
     with undone_on_failure(close):
+        is_moved = False
         for file in _opened(path):
             if before := found.pop(file.inode, None):
                 before.close()
+                is_moved = True
             found[file.inode] = file
-        for file in [file for file in found.values() if not os.fstat(file.fd).st_nlink]:
+        newer = [*found.values()] if is_moved else [*found.values()][:-1]
+        for file in [file for file in newer if not os.fstat(file.fd).st_nlink]:
             found.pop(file.inode).close()
     oldest_first = [*found.values()][::-1]
     current, numbered, timed = ([file for file in oldest_first if file.named is named] for named in Named)

@@ -30,6 +30,7 @@ from supervisor.runtime.oci import (
     namespaces,
     podlimits,
     rest,
+    rootfs,
     runplan,
     runtime,
     slices,
@@ -559,6 +560,16 @@ class NativeContainers:
                     else:
                         await self._clear_cgroup(cgroup)
             rundir.remove(path)
+
+    async def runs_on(self, container_id: str) -> bool:
+        """Return whether processes are left of a container that exitd does not know. Raises OSError."""
+        return await asyncio.to_thread(lambda: any(map(cgroups.pids, bundle.stray_cgroups(container_id))))
+
+    async def discard_root(self, container_id: str) -> None:
+        """Unmount the root, in STATE/roots, of a container that exitd does not know: a preparation that was given up
+        may have mounted it after the removal. Raises OSError, TimedOut, Busy."""
+        what, apart = f"removing the root of {container_id[:12]}", bundle.apart_of(self._place.state, container_id)
+        await self._place.clearing.run(what, lambda: rootfs.release_apart(apart), container_id)
 
     async def sweep_cgroups(self, known: Collection[str]) -> None:
         """End what runs in cgroups with this exitd's mark that belong to no container it knows, and to no run directory

@@ -171,12 +171,17 @@ def release(directory: str) -> None:
     unmount_all(directory)
     link, (_, scratch, merged) = f"{directory}/merged", _places(directory)
     if os.path.islink(link):
-        apart = os.path.dirname(merged)
-        unmount_all(apart)
-        for path in (merged, apart):
-            _remove_if_empty(path)
+        release_apart(os.path.dirname(merged))
         os.unlink(link)
     for path in (scratch, merged, directory):
+        _remove_if_empty(path)
+
+
+def release_apart(apart: str) -> None:
+    """Unmount what `prepare` mounted for users of its own, and remove the directories, also where nothing leads there
+    any more. Repeatable. Raises OSError as `release` does."""
+    unmount_all(apart)
+    for path in (f"{apart}/merged", apart):
         _remove_if_empty(path)
 
 

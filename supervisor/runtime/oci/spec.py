@@ -507,7 +507,8 @@ def shares_of(spec: Spec) -> int:
 
 def _mounts_of(spec: Spec) -> Iterable[tuple[str, str, str, str]]:
     """A sysfs shows a network namespace, and only who owns that may mount one: with users of its own, and the machine's
-    network, a container gets the machine's."""
+    network, a container gets the machine's. There `ro` holds for the topmost mount alone: what the machine has mounted
+    below it keeps its flags."""
     if spec.ids is None or spec.network != "host":
         return MOUNTS
     machines = ("/sys", "bind", "/sys", "rbind rprivate nosuid noexec nodev ro")

@@ -186,6 +186,16 @@ def test_a_daemon_that_has_ignored_a_path_in_a_volume_is_found_out(daemon: FakeD
     assert [request.force for request in daemon.asked_for(pb.RemoveRequest)] == [True]
 
 
+def test_a_daemon_that_has_ignored_users_of_its_own_is_found_out(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    words = ("create", "--userns", "auto", "--rootfs", "/", "true")
+    outcome = exitctl(*words)
+    assert (outcome.code, outcome.out, "older than exitctl" in outcome.err) == (125, "", True)
+    assert [request.force for request in daemon.asked_for(pb.RemoveRequest)] == [True]
+    made = container(ids=pb.IdRange(first=1, count=65536))
+    daemon.answers.CreateContainer = lambda _: pb.CreateContainerReply(container=made)
+    assert exitctl(*words).code == 0
+
+
 def test_a_cidfile_gets_the_id_and_is_never_written_over(daemon: FakeDaemon, exitctl: Exitctl, tmp_path: Path) -> None:
     file = tmp_path / "cid"
     assert exitctl("create", "--cidfile", str(file), "--rootfs", "/", "true").code == 0

@@ -18,7 +18,7 @@ from supervisor.images.facts import Image
 from supervisor.images.instructions import CommitWords
 from supervisor.images.store import Images
 from supervisor.model.errors import RuntimeFailed, TimedOut, WrongState
-from supervisor.model.values import By, Phase, Spec
+from supervisor.model.values import By, Container, Phase, Spec
 from supervisor.runtime.oci import view
 from tests.supervisor.engine.callers import services_of
 from tests.supervisor.fakes import World, in_loop, until, world
@@ -161,6 +161,27 @@ async def test_a_reader_that_takes_nothing_does_not_hold_up_a_removal(
         with pytest.raises(WrongState, match="c is being removed"):
             async for _ in parts:
                 pass
+
+
+@in_loop
+async def test_files_and_the_ids_that_are_taken_off_their_owners_are_those_of_one_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another may get the name meanwhile, so it is looked up once."""
+    looked_up: list[str] = []
+    async with desk(tmp_path) as d:
+        find = d.files._containers.find
+
+        async def finding(id: str) -> Container:
+            looked_up.append(id)
+            return await find(id)
+
+        monkeypatch.setattr(d.files._containers, "find", finding)
+        monkeypatch.setattr(d.files, "_way", d.files._root_way)
+        for parts in (d.files.export("c"), d.files.copy_from("c", "/file", follow=False, name="")):
+            async with contextlib.aclosing(parts):
+                assert await anext(parts)
+        assert looked_up == ["c", "c"]
 
 
 @in_loop

@@ -40,6 +40,8 @@ class Machine:
         self.needed: frozenset[RunKey] = frozenset()
         self.fails: list[Exception] = []
         self.world = w
+        self.running: set[str] = set()
+        self.roots: list[str] = []
         self.parts = ReconcileParts(
             w.runs, cast(ContainerRuntimes, self), self.settings, Foundlings(w.runs, self.settings.state)
         )
@@ -58,6 +60,12 @@ class Machine:
 
     async def discard(self, container_id: str, *, is_pod: bool = True) -> None:
         await self.world.manager.discard(container_id)
+
+    async def runs_on(self, container_id: str) -> bool:
+        return container_id in self.running
+
+    async def discard_root(self, container_id: str) -> None:
+        self.roots.append(container_id)
 
     async def sweep_cgroups(self, known: Collection[str]) -> None:
         self.known = set(known)
@@ -92,6 +100,24 @@ def test_what_belongs_to_nobody_is_removed_and_what_belongs_to_somebody_stays(tm
             assert w.manager.discarded == [NOBODY]
             await m.round()
             assert (len(m.strays), m.looks) == (2, 2)
+
+    asyncio.run(main())
+
+
+def test_files_of_what_does_not_end_stay_and_roots_that_nothing_leads_to_go(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as w:
+            m = Machine(tmp_path, w)
+            w.node.containers["1" * 64] = replace(container(), id="1" * 64)
+            m.bundle(NOBODY)
+            for id in ("1" * 64, NOBODY, "strange"):
+                os.makedirs(f"{m.settings.state}/roots/{id}")
+            m.running = {NOBODY}
+            await m.round()
+            assert (w.manager.discarded, m.roots) == ([], [])
+            m.running = set()
+            await m.round()
+            assert (w.manager.discarded, m.roots) == ([NOBODY], [NOBODY])
 
     asyncio.run(main())
 

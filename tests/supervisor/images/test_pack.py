@@ -8,6 +8,7 @@ import stat
 import struct
 import tarfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -246,6 +247,57 @@ def test_owners_are_those_of_the_container_on_both_ways(tmp_path: pathlib.Path) 
     (made := tmp_path / "made").mkdir()
     put(owned, made, Keeping(ids=ids))
     assert {p.lstat().st_uid for p in made.rglob("*")} == {ids.first}
+
+
+@pytest.mark.root("only root can give a file away")
+@pytest.mark.parametrize("owner", [False, True])
+def test_a_directory_of_the_machine_in_a_containers_one_is_neither_opened_nor_given_away(
+    tmp_path: pathlib.Path, owner: bool
+) -> None:
+    ids = IdRange(1 << 20)
+    (private := tmp_path / "conf").mkdir(mode=0o700)
+    (own := tmp_path / "own").mkdir(mode=0o700)
+    os.chown(own, ids.first, ids.first)
+    os.utime(private, ns=(1, 1))
+    before = facts(private)
+    put(tar(folder("conf", mode=0o755), folder("own", mode=0o755)), tmp_path, Keeping(owner=owner, ids=ids))
+    assert facts(private) == before
+    assert stat.S_IMODE(own.stat().st_mode) == 0o755
+
+
+@pytest.mark.root("only root can give a file away")
+@pytest.mark.parametrize("made", [entry("x", tarfile.FIFOTYPE, uid=5), link("x", "there"), folder("x", mode=0o777)])
+def test_what_a_container_puts_in_the_place_of_what_is_made_keeps_its_facts(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, made: tarfile.TarInfo
+) -> None:
+    (machines := tmp_path / "machines").mkdir(mode=0o700)
+    put(tar(made), machines, Keeping())
+    os.utime(machines / "x", ns=(1, 1), follow_symlinks=False)
+    (into := tmp_path / "into").mkdir()
+    before, chown = facts(machines)["x"], os.chown
+
+    def given_away(path: str, uid: int, gid: int, **how: Any) -> None:
+        chown(path, uid, gid, **how)
+        if (machines / "x").is_symlink() or (machines / "x").exists():
+            (into / "x").rename(tmp_path / "away")
+            (machines / "x").rename(into / "x")
+
+    monkeypatch.setattr(os, "chown", given_away)
+    put(tar(made), into, Keeping(owner=True, ids=IdRange(1 << 20)))
+    assert facts(into)["x"] == before
+    assert (tmp_path / "away").lstat().st_uid == (1 << 20) + made.uid
+
+
+def test_a_copy_without_owners_asks_a_file_system_that_has_none_for_none(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    for name in ("chown", "fchown", "lchown"):
+        monkeypatch.setattr(os, name, refuse)
+    put(tar(folder("d"), ("d/f", b""), ("deep/f", b""), link("l", "d")), tmp_path, Keeping())
+    assert (tmp_path / "d/f").exists()
 
 
 def test_capabilities_of_a_file_count_in_its_containers_namespace_and_in_no_other() -> None:

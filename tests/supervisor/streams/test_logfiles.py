@@ -290,6 +290,24 @@ def test_a_rotation_while_the_files_are_being_opened_costs_no_line(
     writer.close()
 
 
+def test_the_oldest_file_that_is_deleted_once_it_is_open_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(tmp_path / "log", most_files=3)
+    for _ in range(2):
+        writer.write(3)
+        list(writer.rotation())
+    writer.write(3)
+    meddle(monkeypatch, 3, lambda: list(writer.rotation()))
+    chain = Chain(str(writer.path), logline.cri)
+    monkeypatch.undo()
+    writer.write(3)
+    assert not writer.path.with_name("log.3").exists()
+    assert drain(chain) == writer.output()
+    chain.close()
+    writer.close()
+
+
 @settings(deadline=None)
 @given(st.sampled_from([2, 3, 4, 1000]), st.lists(st.integers(0, 9), max_size=40), st.integers(0, 3))
 def test_rotations_with_output_between_any_two_openings_put_no_line_out_of_order(

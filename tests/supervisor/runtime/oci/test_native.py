@@ -4,12 +4,14 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from shim import native
 from supervisor.model.errors import RuntimeFailed, TimedOut
 from supervisor.model.idranges import IdRange
 from supervisor.model.taskfacts import Task
@@ -181,6 +183,33 @@ async def test_it_is_clean_when_a_minute_has_passed_or_the_cgroup_is_others_too(
         watches.cgroups[task.id] = SHARED
         await made(tmp_path, watches).delete_process(task)
         assert rundir.runs(str(tmp_path)) == [] and watches.cgroups == {} and cgroups.existing(SHARED)
+
+
+@pytest.fixture
+def left_root(tmp_path: Path) -> Iterator[None]:
+    """Mounted, and nothing leads to it."""
+    merged = Path(bundle.apart_of(str(tmp_path), "c1"), "merged")
+    merged.mkdir(parents=True)
+    native.mount("none", str(merged), "tmpfs", 0, "")
+    (merged / "file").touch()
+    yield
+    rootfs.unmount_all(str(tmp_path))
+
+
+@pytest.mark.root("mounts need root")
+@pytest.mark.usefixtures("left_root")
+@in_loop
+async def test_a_root_to_which_nothing_leads_is_released_and_processes_of_strangers_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watching() as (watches, _):
+        containers = made(tmp_path, watches)
+        await containers.discard_root("c1")
+        await containers.discard_root("c1")
+        assert os.listdir(f"{tmp_path}/roots") == []
+        lives = {bundle.scope("c1"): (LISTED,)}
+        monkeypatch.setattr(cgroups, "pids", lambda path: lives.get(path, ()))
+        assert [await containers.runs_on(id) for id in ("c1", "c2")] == [True, False]
 
 
 class Marks(Owner):
