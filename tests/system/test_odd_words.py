@@ -19,7 +19,7 @@ from supervisor.__main__ import main as exitd
 from supervisor.api.client import Client
 from supervisor.cli.__main__ import OF_A_CONTAINER, exitctl
 from supervisor.model.errors import ExitdError
-from tests.system import daemons, lives, warm
+from tests.system import daemons, lives, tinyroot, warm
 from tests.system.daemons import Daemon, left, remove_all
 from tests.system.exitctl import SECONDS
 from tests.system.processes import processes_of
@@ -112,6 +112,7 @@ class World:
     client: Client
     directory: pathlib.Path
     had: set[str]
+    root: str  # of the two, and small: `export` writes all of it
 
     def settle(self) -> None:
         """All that a command has made, begun or ended is as before."""
@@ -123,9 +124,9 @@ class World:
                     self.client.remove(container.id, force=True)
                 now = {key: each for key, each in now.items() if key != name}
         if "up" not in now:
-            lives.up(self.client, "sh", "-c", LIVES, name="up")
+            lives.up(self.client, "sh", "-c", LIVES, name="up", rootfs=self.root)
         if "ended" not in now:
-            lives.run(self.client, "true", name="ended")
+            lives.run(self.client, "true", name="ended", rootfs=self.root)
         for name in set(os.listdir(self.directory)) - self.had:  # by --cidfile
             os.unlink(self.directory / name)
         for watch in self.client.watches():
@@ -171,7 +172,8 @@ def world() -> Iterator[World]:
         with daemons.daemon() as daemon, daemon.client() as client:
             daemon.warm(client)
             before = left(daemon)
-            made = World(daemon, client, directory, set(os.listdir(directory)))
+            root = tinyroot.make(daemon.base / "root")
+            made = World(daemon, client, directory, set(os.listdir(directory)), str(root))
             yield made
             made.settle()
             assert (directory / "noise").read_bytes() == NOISE and set(os.listdir(directory)) == made.had

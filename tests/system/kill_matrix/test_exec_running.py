@@ -222,6 +222,8 @@ def test_a_daemon_killed_at_any_moment_reports_every_exec_that_began_once_and_le
     with killable.client() as client:
         for exec_id, code in codes.items():
             assert word(end_of(client, box, exec_id)) == f"exited {code}"
+        # Those of the last round, too, for which the daemon may look yet, have begun and ended, or failed.
+        until(lambda: not exec_directories(killable), "their directories")
         told = [(e.exec_id, e.type) for e in events(client, box) if e.exec_id]
         begun = {exec_id for exec_id, type_ in told if type_ == "exec"}
         for exec_id in begun:
@@ -232,5 +234,4 @@ def test_a_daemon_killed_at_any_moment_reports_every_exec_that_began_once_and_le
         assert begun.isdisjoint(failed)
         assert len(told) == len(set(told)) == 2 * len(begun) + len(failed)
         assert len(ledger(client, box)) == len(begun)
-        until(lambda: not exec_directories(killable), "their directories")
         client.remove(box, force=True)
