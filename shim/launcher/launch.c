@@ -1,7 +1,7 @@
 /* exitd-launch PARENT [--grace MS] -- COMMAND...: a command that dies with the process that asked for it. The daemon cannot
  * set PR_SET_PDEATHSIG for a child itself without a real fork. With --grace the command has so much time more to end what
  * it is in the middle of: a runtime's start that is killed between two steps of its own takes the container with it. What
- * the service manager has told exitd is not passed on, since a runtime would act on it.
+ * the service manager has set for exitd is not passed on, since a runtime would act on it.
  *
  * Exit status: the command's; 125 when the parent has already gone, 126 or 127 when the command cannot be executed. */
 #include <errno.h>

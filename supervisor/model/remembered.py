@@ -50,8 +50,8 @@ class Remembered(Generic[V, R]):
         return made
 
     def _note_gone(self, key: int, value: "weakref.ref[V]") -> None:
-        """Called by whatever thread lets go of the value last, or collects garbage, which may be amid `of`: the lock is
-        not waited for, and whatever holds it looks here afterwards."""
+        """Called by the thread that lets go of the value last, or collects garbage, which may be amid `of`: the lock is
+        not waited for, and the thread that holds it looks here afterwards."""
         self._gone.append((key, value))
         self._drop_gone()
 

@@ -21,9 +21,7 @@ log = structlog.get_logger(__name__)
 class Leisure(Generic[T]):
     """Does `work` for each thing that is added, in their order. Belongs to one event loop."""
 
-    def __init__(
-        self, work: Callable[[T], Awaitable[None]], spawn: Callable[[Coroutine[Any, Any, None]], object]
-    ) -> None:
+    def __init__(self, work: Callable[[T], Awaitable[None]], spawn: Callable[[Work], object]) -> None:
         """`work` handles its errors itself; one that does not is logged by `spawn`, and the rest goes on with what is
         added next. `spawn` has a task do it in the background."""
         self._work = work

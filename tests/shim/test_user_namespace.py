@@ -11,7 +11,7 @@ import pytest
 from shim import native
 from tests.system.waits import until, wait_readable
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the namespaces have ids of others")
+pytestmark = pytest.mark.root("the namespaces have ids of others")
 
 THREADS = """
 import os, sys, threading

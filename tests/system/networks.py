@@ -15,7 +15,9 @@ from typing import Any
 from supervisor.network import namespace
 from tests.system import daemons
 from tests.system.daemons import Daemon
+from tests.system.exitctl import Cli
 from tests.system.runtimes import Gates
+from tests.system.waits import until
 
 SECONDS = 30.0
 ADDRESS = "range .NetworkSettings.Networks}}{{.IPAddress}}{{end"
@@ -169,6 +171,15 @@ def _config(made: Net, plugin_dirs: list[str], more: str) -> pathlib.Path:
     path.write_text(network + more)
     path.chmod(0o600)
     return path
+
+
+@contextlib.contextmanager
+def cli(daemon: Daemon, made: Net) -> Iterator[Cli]:
+    """Its commands; afterwards nothing of a container's network is left."""
+    yield Cli(daemon)
+    with daemon.client() as client:
+        daemons.remove_all(client)
+    until(lambda: made.left(daemon) == NOTHING, f"left behind: {made.left(daemon)}")
 
 
 @contextlib.contextmanager

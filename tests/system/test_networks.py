@@ -37,11 +37,8 @@ def daemon(net: Net) -> Iterator[Daemon]:
 
 @pytest.fixture
 def cli(daemon: Daemon, net: Net) -> Iterator[Cli]:
-    """Whatever a test does: nothing of a container's network is left afterwards."""
-    yield Cli(daemon)
-    with daemon.client() as client:
-        daemons.remove_all(client)
-    until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
+    with networks.cli(daemon, net) as made:
+        yield made
 
 
 def answer(net: Net, address: str, port: int) -> bytes:

@@ -8,11 +8,10 @@ import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.model.idranges import COUNT
-from tests.system import daemons, images, networks
+from tests.system import images, networks
 from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli
-from tests.system.networks import ADDRESS, NOTHING, Net
-from tests.system.waits import until
+from tests.system.networks import ADDRESS, Net
 
 BASE = 1_879_048_192
 FIRST, SECOND = f"{BASE}", f"{BASE + COUNT}"  # of the two ranges that there are
@@ -38,11 +37,9 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def cli(daemon: Daemon, net: Net) -> Iterator[Cli]:
-    """Whatever a test does: nothing of a container is left afterwards, its range neither."""
-    yield Cli(daemon)
-    with daemon.client() as client:
-        daemons.remove_all(client)
-    until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
+    """Afterwards nothing of a container is left, its range neither."""
+    with networks.cli(daemon, net) as made:
+        yield made
     assert list(daemon.state.glob("roots/*")) == []
 
 

@@ -47,12 +47,12 @@ def played(machine: Machine, tool: Tool, name: str) -> Outcome:
     machine.say("sh", "-c", placed, environment["FILE"])
     facts = [{"script": one.script, "wanted": one.wanted, "seconds": one.seconds} for one in beside.FACTS[name]]
     order = {"environment": environment, "play": "$PLAY $FILE", "clear": tool.clear, "facts": facts, "limit": SECONDS}
-    (told,) = machine.python("beside.py", json.dumps(order))
-    print(f"  {tool.name} {name}:", json.dumps(told, indent=1), file=sys.stderr)
-    assert told["left"] == "", f"{tool.name} leaves something of {name} that would be found by the next one"
-    looked = told["facts"]
-    assert isinstance(looked, list) and isinstance(told["status"], int)
-    return Outcome(told["status"], str(told["said"]), tuple((one["held"], one["said"]) for one in looked))
+    (answer,) = machine.python("beside.py", json.dumps(order))
+    print(f"  {tool.name} {name}:", json.dumps(answer, indent=1), file=sys.stderr)
+    assert answer["left"] == "", f"{tool.name} leaves something of {name} that would be found by the next one"
+    looked = answer["facts"]
+    assert isinstance(looked, list) and isinstance(answer["status"], int)
+    return Outcome(answer["status"], str(answer["said"]), tuple((one["held"], one["said"]) for one in looked))
 
 
 @pytest.mark.parametrize("name", beside.FACTS)
