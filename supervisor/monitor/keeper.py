@@ -33,10 +33,11 @@ class KeeperSilent(Exception):
     """The keeper is gone, is stopped, or could not be started. The caller goes on without this witness.
 
     `is_gone`: it is certain that no keeper is there, not even one that is slow or is being upgraded. `is_there`: one
-    is, and does not answer now."""
+    is, and does not answer now. `was_sent`: the keeper had the request, and may have done it before it was gone."""
 
     is_gone = False
     is_there = False
+    was_sent = False
 
 
 def _no_answer(why: str) -> KeeperSilent:
@@ -339,7 +340,9 @@ class Keeper:
         waiting, self._waiting = self._waiting, deque()
         for future in waiting:
             if not future.done():
-                future.set_exception(KeeperSilent(why))
+                silent = KeeperSilent(why)
+                silent.was_sent = True
+                future.set_exception(silent)
         self._on_lost()
 
 

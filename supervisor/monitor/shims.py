@@ -86,7 +86,7 @@ class Shims:
         with _duplicated(watch.copies if adopt else {}) as copies:
             wanted = _Wanted(not adopt, stdin, tty, lent, owner, bool(fifos), copies)
             with await _seated(watch, wanted, self._monitor) as seats:
-                if await self._by_keeper(watch, seats, adopt=adopt):
+                if await self._by_keeper(watch, seats, limit_seconds, adopt=adopt):
                     if not adopt and not tty:
                         seats.share_with(watch)
                     return await self._word(watch, seats, limit_seconds)
@@ -153,8 +153,9 @@ class Shims:
             self.find(watch)  # another replacement, of which exitd did not hear
         return True
 
-    async def _by_keeper(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> bool:
-        """Return False if there is no keeper to ask. Raises ShimFailed or Busy when no shim was started."""
+    async def _by_keeper(self, watch: ShimWatch, seats: "_Seats", limit_seconds: float, *, adopt: bool) -> bool:
+        """Return False if there is no keeper to ask. Raises ShimFailed or Busy when no shim was started, TimedOut when
+        it is not known."""
         key, path = watch.key, watch.directory.path
         request = launch.spawn_request(
             key.container, key.run, key.exec_id, path, self._program, adopt=adopt, seats=[*seats.all]
@@ -168,6 +169,9 @@ class Shims:
         except keeper.KeeperSilent as error:
             if room.is_used_up(error.__cause__):  # it cannot be asked now; without it a witness would be missing
                 raise room.busy("a connection to the keeper", error) from error
+            if error.was_sent and await seats.is_heard(limit_seconds):
+                self.find(watch)  # the keeper had started it, and died before it could answer
+                return True
             if adopt and not seats.has_copies and not error.is_there:  # then no process has the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
             if adopt and not error.is_gone:  # a slow one has more of the run than exitd, and may have begun a shim
@@ -372,13 +376,25 @@ class _Seats:
     async def status(self, limit_seconds: float) -> launch.Created | launch.Failed | None:
         """Return the shim's one message, None if it died without one: with exitd's copies of the shim's ends closed,
         that is an end of file. Raises TimedOut when it neither reports nor dies."""
+        await self._hear_within(limit_seconds)
+        return _message(self._ours)
+
+    async def is_heard(self, limit_seconds: float) -> bool:
+        """Return whether a shim has these descriptors and has sent its message, which is left for `status`. Raises
+        TimedOut as that does."""
+        await self._hear_within(limit_seconds)
+        try:
+            return bool(self._ours.recv(1, socket.MSG_PEEK))
+        except OSError:  # reset: the request with these descriptors was never read
+            return False
+
+    async def _hear_within(self, limit_seconds: float) -> None:
         self._close_theirs()
         try:
             async with asyncio.timeout(limit_seconds):
                 await self._spoken.wait()
         except TimeoutError as error:
             raise TimedOut(f"exitd-shim said nothing for {limit_seconds:.0f} s") from error
-        return _message(self._ours)
 
 
 async def _seated(watch: ShimWatch, wanted: _Wanted, monitor: epoll.Monitor) -> _Seats:

@@ -209,6 +209,8 @@ MATRIX: dict[str, Row] = {
     "orders, no other shim can begin": Row(
         "test_orders.py", ("keeper+shim",), ("while its program is away",), EVERY_BYTE
     ),
+    # It has started a shim, and has not answered.
+    "orders, a shim unanswered": Row("test_orders.py", ("keeper",), ("create", "exec", "replacement"), EVERY_BYTE),
     # A pod of a pause container and two members; the moments are of the pause container's commands or of a member's.
     "pod": Row(POD, EXITD, POD_COMMANDS, TRUE, few=pause_before_or_member_after),
     "pod, removed alive": Row(POD, EXITD, OF_DELETE, TRUE),

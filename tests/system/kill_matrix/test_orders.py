@@ -66,7 +66,10 @@ class Subject:
         mounts = [pb.Mount(source=str(self.shared), destination="/mnt")]
         self.id = lives.up(client, "sh", "-c", self.script, mounts=mounts, tty=self.tty).id
         if not self.tty:
-            self.execs.append(execs.begin(client, self.id, "sh", "-c", "read line </mnt/exec; exit 44"))
+            self.begin_exec(client)
+
+    def begin_exec(self, client: Client) -> None:
+        self.execs.append(execs.begin(client, self.id, "sh", "-c", "read line </mnt/exec; exit 44"))
 
     def says(self) -> None:
         """One line more, and it is on its way."""
@@ -199,10 +202,14 @@ class Play:
     def are_known(self) -> bool:
         """By the keeper that there is."""
         try:
-            with launch.connect(str(self.daemon.state)) as line:
-                return set[tuple[str, str]]().union(*(subject.keys for subject in self.subjects)) <= known(line)
+            return set[tuple[str, str]]().union(*(subject.keys for subject in self.subjects)) <= self.knows()
         except OSError:
             return False
+
+    def knows(self) -> set[tuple[str, str]]:
+        """The keeper that there is."""
+        with launch.connect(str(self.daemon.state)) as line:
+            return known(line)
 
     def __enter__(self) -> Self:
         return self
@@ -359,6 +366,53 @@ def test_a_replacement_that_failed_while_exitd_alone_had_the_output_is_tried_aga
                     subject.says()
                     subject.ends()
                     check(client, subject)
+
+
+@contextlib.contextmanager
+def dies_over_its_answer(daemon: Daemon, number: int) -> Iterator[None]:
+    """For the block: the keeper is killed when it sends the answer with this number, counted from 1."""
+    words = ["-e", "trace=sendmsg", "-e", f"inject=sendmsg:signal=KILL:when={number}"]
+    command = ["strace", "-p", str(daemon.keeper_pid()), "-o", "/dev/null", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
+        try:
+            yield
+            tracer.wait(LIMIT_SECONDS)  # it ends with the keeper
+        finally:
+            tracer.kill()
+
+
+@pytest.mark.parametrize("moment", row("orders, a shim unanswered").moments)
+def test_a_shim_whose_keeper_died_before_it_answered_is_the_one_that_goes_on(
+    daemon: Daemon, killable: Daemon, tmp_path: pathlib.Path, moment: str
+) -> None:
+    """No other is begun beside it, which would find the run's lock taken; and exitd sees it die."""
+    subject = Subject(daemon, tmp_path / "one", tty=True)
+    with daemon.client() as client, Play(daemon, [subject]) as play:
+        lives.run(client, "true")  # exitd has a keeper
+        until(lambda: not play.knows(), "the run is not acknowledged")
+        if moment == "create":
+            with dies_over_its_answer(daemon, 1):
+                subject.begin(client)
+        else:
+            subject.begin(client)
+            until(play.has_copies, "exitd has no copies of the output")  # it asks the keeper nothing more
+        if moment == "exec":
+            with dies_over_its_answer(daemon, 1):
+                subject.begin_exec(client)
+    with Play(daemon, [subject]) as play:
+        if moment == "replacement":
+            for step in "DS":
+                play.do(step)
+            with dies_over_its_answer(daemon, 2):  # the first is the greeting
+                play.do("U")
+        until(play.are_known, "not registered with the next keeper")
+        log = daemon.log.read_text()
+        assert '"no keeper, spawning the shim directly"' not in log and '"no replacement shim"' not in log
+        for step in "SKSe":
+            play.do(step)
+        with daemon.client() as client:
+            check(client, subject)
 
 
 def check(client: Client, subject: Subject) -> None:
