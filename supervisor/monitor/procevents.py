@@ -302,9 +302,11 @@ class Lives:
         return True if life.executed else None if life.missed else False
 
     def _see(self, life: Life) -> None:
+        """What is ending already stays lost: one that has ended all others may be gone, its event among those that were
+        lost, and of those that are left each may have begun to exit alone before."""
         self._unseen.pop(life.process.pid, None)
         threads = self._threads_of(life.process)
-        if threads is None or not threads.running:
+        if threads is None or not threads.running or threads.all_ending:
             return
         life.is_lost, life.going = False, None
         life.threads, life.codes = set(threads.running), []

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from supervisor.model.values import Process
@@ -349,8 +349,9 @@ def test_many_threads_that_end_together_are_looked_at_once(is_dead: bool, status
 
 
 def test_after_execve_a_thread_s_end_is_looked_at_again() -> None:
-    kernel = Kernel(PID, all_ending=True)
+    kernel = Kernel(PID)
     lives = watched(kernel)
+    kernel.threads = Threads(frozenset({PID}), all_ending=True)
     lives.take(ThreadEnded(PID, PID, 9))
     lives.take(Executed(PID))
     lives.take(Forked(PID, 1001))
@@ -440,6 +441,8 @@ acts = st.lists(st.tuples(st.sampled_from("llegggggtttv!s"), st.integers(0, 2)),
 
 @settings(max_examples=600)
 @given(acts, st.integers(0, 2), st.sampled_from((0, 7 << 8, 9)))
+@example([("l", 1), ("e", 0), ("g", 0), ("g", 0), ("!", 0)], 1, 7 << 8)  # who ended all is gone, and its event is lost
+@example([("l", 0), ("e", 1), ("g", 1), ("g", 1), ("!", 0)], 1, 7 << 8)
 def test_whatever_threads_do_the_status_is_the_true_one_or_none(
     acts: list[tuple[str, int]], others: int, status: int
 ) -> None:
