@@ -12,7 +12,7 @@ import pytest
 from shim import native
 from supervisor.runtime.oci import cgroups, rest
 from tests.supervisor.children import child
-from tests.supervisor.descriptors import only, open_now
+from tests.supervisor.descriptors import held_now, only, opened_since
 
 LIMIT_MS = 30_000
 needs_cgroups = pytest.mark.skipif(os.geteuid() != 0 or not cgroups.writable(), reason="cgroups cannot be made here")
@@ -25,11 +25,11 @@ def made_up(top: pathlib.Path, *pids: int) -> str:
 
 
 def end(*directories: str, limit_ms: int = LIMIT_MS, spared_pid: int = 0) -> None:
-    before = open_now()
+    before = held_now()
     try:
         native.end_cgroup(directories, limit_ms, spared_pid)
     finally:
-        assert open_now() == before
+        assert not opened_since(before)
 
 
 def test_everybody_dies_in_every_hierarchy_and_at_every_depth(tmp_path: pathlib.Path) -> None:

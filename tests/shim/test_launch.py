@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shim import fields, launch
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -89,10 +89,10 @@ def test_a_keeper_that_has_gone_and_one_that_is_silent_are_told_apart(pair: Pair
 
 
 def test_no_keeper_is_an_oserror_and_leaves_no_descriptor(tmp_path: os.PathLike[str]) -> None:
-    before = len(open_now())
+    before = held_now()
     with pytest.raises(FileNotFoundError):
         launch.connect(str(tmp_path))
-    assert len(open_now()) == before
+    assert not opened_since(before)
 
 
 def test_a_spawn_request_reads_as_it_was_meant() -> None:

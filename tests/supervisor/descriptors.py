@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import resource
+from collections import Counter
 from collections.abc import Iterator
 
 
@@ -11,6 +12,22 @@ def open_now() -> list[str]:
     """Without those that garbage of earlier tests has held until now."""
     gc.collect()
     return sorted(os.listdir("/proc/self/fd"))
+
+
+def held_now() -> Counter[str]:
+    """What they lead to, each as often as it is held."""
+    gc.collect()
+    found = Counter[str]()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found[os.readlink(f"/proc/self/fd/{number}")] += 1
+    return found
+
+
+def opened_since(before: Counter[str]) -> Counter[str]:
+    """What is held beyond that. Less is no harm, nor are other numbers: threads that earlier tests have left close and
+    exchange theirs when they come to it."""
+    return held_now() - before
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from supervisor.streams import attach as streams
 from supervisor.streams.attach import WantedStreams
 from tests.supervisor.api.fake_node import until
 from tests.supervisor.api.rig import LIMIT_SECONDS, Rig, created, refused, run, serving
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakeshim import FakeShim
 
 PIPE_BYTES = 64 * 1024
@@ -239,13 +239,13 @@ def test_a_client_that_goes_away_is_let_go_and_leaves_nothing_behind(tmp_path: P
             await asyncio.to_thread(it.write, b"x")
         await until(lambda: ends.shim.open_connections == 0)
         ends.shim.close("in", "out", "err")
-        before = len(open_now())
+        before = held_now()
         for _ in range(5):
             with await ends.attach():
                 pass
             await until(lambda: ends.shim.open_connections == 0)
             ends.shim.close("in", "out", "err")
-        assert len(open_now()) == before
+        assert not opened_since(before)
 
     attached(tmp_path, test, ttrpc=ttrpc)
 

@@ -11,7 +11,7 @@ from supervisor.containerd.holding import Held
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import Container, ForeignStreams, Phase, Spec
 from supervisor.system.aside import Aside
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop, until
 
 
@@ -35,31 +35,31 @@ def has_writer(path: Path) -> bool:
 
 @in_loop
 async def test_the_fifos_have_a_writer_until_they_are_released(tmp_path: Path) -> None:
-    c, before = being_made(tmp_path), open_now()
+    c, before = being_made(tmp_path), held_now()
     held = Held(making.Asides())
     await held.hold(c)
     await held.hold(c)
     assert has_writer(tmp_path / "out") and has_writer(tmp_path / "err")
     held.release(c)
     held.release(c)
-    assert not has_writer(tmp_path / "out") and open_now() == before
+    assert not has_writer(tmp_path / "out") and not opened_since(before)
 
 
 @in_loop
 async def test_what_is_no_fifo_or_has_gone_is_not_held(tmp_path: Path) -> None:
-    c, before = being_made(tmp_path), open_now()
+    c, before = being_made(tmp_path), held_now()
     (tmp_path / "out").unlink()
     (tmp_path / "err").unlink()
     (tmp_path / "err").write_text("")
     await Held(making.Asides()).hold(c)
-    assert open_now() == before
+    assert not opened_since(before)
 
 
 @in_loop
 async def test_fifos_whose_file_system_hangs_are_given_up_and_closed_when_it_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    c, before = being_made(tmp_path), open_now()
+    c, before = being_made(tmp_path), held_now()
     hung, stat, opened, real = threading.Event(), os.stat, list[int](), os.open
 
     def hangs(path: str, **more: object) -> os.stat_result:
@@ -79,4 +79,4 @@ async def test_fifos_whose_file_system_hangs_are_given_up_and_closed_when_it_com
         assert opened == []
         hung.set()
         await until(lambda: len(opened) == 2, "the fifos")
-    await until(lambda: open_now() == before, "the fifos closed")
+    await until(lambda: not opened_since(before), "the fifos closed")

@@ -25,6 +25,7 @@ from supervisor.model.values import Container, Phase, Process, Spec
 from supervisor.system import background
 from supervisor.system.background import Background
 from tests.supervisor.children import child, descriptors, name_of
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop, until
 
 LISTENING = """
@@ -83,7 +84,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 @in_loop
 async def test_the_socket_of_a_relay_that_is_killed_after_its_task_was_removed_goes_with_it(place: Place) -> None:
-    before = descriptors()
+    before = held_now()
     place.bound("abc").close()
     with child() as relay:
         async with place.relays() as relays:
@@ -95,7 +96,7 @@ async def test_the_socket_of_a_relay_that_is_killed_after_its_task_was_removed_g
             relay.kill()
             await until(lambda: not place.noted())
             assert place.names() == []
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 @in_loop
@@ -122,7 +123,7 @@ def listening(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
 @in_loop
 async def test_a_relay_that_is_known_by_its_socket_alone_is_awaited(place: Place) -> None:
     """Of a task that exitd has never had, or of which an earlier exitd has left its note."""
-    before = descriptors()
+    before = held_now()
     with listening(place.sockets / "abc") as relay, listening(place.sockets / "noted") as noted:
         place.notes.mkdir(parents=True)
         (place.notes / "noted").write_text(f"{noted.pid}/1")  # as exitd wrote them once
@@ -137,7 +138,7 @@ async def test_a_relay_that_is_known_by_its_socket_alone_is_awaited(place: Place
             noted.kill()
             await until(lambda: not place.noted())
             assert place.names() == []
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 @in_loop

@@ -10,7 +10,7 @@ import pytest
 from supervisor.images import tools
 from supervisor.images.deadline import Deadline, Halt
 from supervisor.model.errors import ShuttingDown, TimedOut
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 
 LIMIT_SECONDS = 20.0
 
@@ -49,11 +49,11 @@ def test_a_child_that_ends_gives_its_status(halt: Halt, status: int) -> None:
 
 
 def test_a_child_is_waited_for_no_longer_than_allowed(halt: Halt, sleeper: "subprocess.Popen[bytes]") -> None:
-    before = open_now()
+    before = held_now()
     with pytest.raises(TimedOut):
         Deadline("x", 0.05, halt).wait(sleeper)
     assert sleeper.poll() is None
-    assert open_now() == before
+    assert not opened_since(before)
 
 
 def test_a_wait_for_a_child_ends_as_soon_as_it_is_told_to(halt: Halt, sleeper: "subprocess.Popen[bytes]") -> None:

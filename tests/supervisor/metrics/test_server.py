@@ -12,7 +12,7 @@ import pytest
 from supervisor.config.listen import TcpPlace, UnixPlace
 from supervisor.metrics import server
 from supervisor.metrics.server import MetricsServer, Reply
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 
 LIMIT_SECONDS = 20.0
 
@@ -40,14 +40,14 @@ def served(tmp_path: Path, story: Callable[[str, MetricsServer], Awaitable[None]
     """A server at a socket for the story, and nothing left of it afterwards."""
 
     async def main() -> None:
-        path, before = str(tmp_path / "s"), open_now()
+        path, before = str(tmp_path / "s"), held_now()
         made = MetricsServer(UnixPlace(path), PAGES, lambda _: None)
         await made.serve()
         async with asyncio.timeout(LIMIT_SECONDS):
             await story(path, made)
         await made.close()
         await asyncio.sleep(0)
-        await until(lambda: open_now() == before)
+        await until(lambda: not opened_since(before))
 
     asyncio.run(main())
     assert not (tmp_path / "s").exists()

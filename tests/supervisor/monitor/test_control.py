@@ -15,7 +15,7 @@ from supervisor.model.values import Counters, Winsize
 from supervisor.monitor import control
 from supervisor.monitor.control import Control
 from supervisor.system import room
-from tests.supervisor.descriptors import only, open_now
+from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.fakeshim import FakeShim, shim
 
@@ -172,10 +172,10 @@ async def test_descriptors_that_come_with_an_answer_are_closed(tmp_path: Path) -
             asking = asyncio.ensure_future(line.reopen_log())
             await until(lambda: fake.asked)
             reader, writer = os.pipe()
-            before = len(open_now())
+            before = held_now()
             socket.send_fds(fake.connection, [fields.encode("exitd-ok", [])], [reader, writer])
             await asking
-            assert len(open_now()) == before
+            assert not opened_since(before)
             os.close(reader)
             os.close(writer)
 
@@ -224,14 +224,14 @@ async def test_requests_of_several_tasks_get_each_its_own_answer(tmp_path: Path)
 @in_loop
 async def test_a_closed_line_leaves_no_descriptor(tmp_path: Path) -> None:
     with shim(tmp_path) as fake:
-        before = len(open_now())
+        before = held_now()
         for _ in range(5):
             line = await Control.open(str(tmp_path))
             await line.reopen_log()
             line.close()
             line.close()
         await until(lambda: fake.open_connections == 0)
-        assert len(open_now()) == before
+        assert not opened_since(before)
 
 
 @in_loop

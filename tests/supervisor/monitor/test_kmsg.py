@@ -13,7 +13,7 @@ from supervisor.model.values import Exited, Process, Report, Signaled, Source
 from supervisor.monitor import kmsg
 from supervisor.monitor.kernellog import Kill, KnownKills
 from supervisor.monitor.kmsg import KernelLog
-from tests.supervisor.children import descriptors
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop
 from tests.supervisor.monitor.test_kernellog import INNER, chosen, killed, record
 
@@ -38,7 +38,7 @@ class Kernel:
 
 @contextlib.contextmanager
 def opened() -> Iterator[Kernel]:
-    before = descriptors()
+    before = held_now()
     read_fd, write_fd = os.pipe2(os.O_DIRECT | os.O_CLOEXEC | os.O_NONBLOCK)  # room for 16 records
     made = Kernel(write_fd, KernelLog(f"/proc/self/fd/{read_fd}"))
     try:
@@ -48,7 +48,7 @@ def opened() -> Iterator[Kernel]:
         made.log.close()
         os.close(read_fd)
         os.close(write_fd)
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 @pytest.fixture

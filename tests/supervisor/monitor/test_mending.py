@@ -16,7 +16,7 @@ from supervisor.monitor.mending import Mend, OutputState, missing, wanted
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import Watch
 from supervisor.system.background import Background
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop
 
 ALL = (slots.OUT_FD, slots.ERR_FD, slots.STAGE_READ_FD, slots.STAGE_WRITE_FD)
@@ -74,7 +74,7 @@ async def test_what_the_keeper_did_not_have_or_gave_in_part_is_asked_for_again_a
     unknown = launch.KeeperRefused("unknown run", errno.ENOENT)
     line = Line(unknown, keeper.KeeperSilent("gone"), (), ALL[:2], ALL[1:], ALL)
     senses: Any = None
-    before = open_now()
+    before = held_now()
     asking, watch = Asking(line), Watch(RunKey("c1", 1), rundir.RunDirectory(str(tmp_path)), senses)
     watch.shim_is_unheld = True  # it has a shim
     for held in (0, 0, 0, 2, 4):
@@ -89,4 +89,4 @@ async def test_what_the_keeper_did_not_have_or_gave_in_part_is_asked_for_again_a
     watch.drop_copies()
     watch.closed = True
     watch.hold_copies({slots.OUT_FD: os.open(os.devnull, os.O_RDONLY)})
-    assert not watch.copies and open_now() == before
+    assert not watch.copies and not opened_since(before)

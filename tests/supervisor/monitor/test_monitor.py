@@ -10,6 +10,7 @@ import pytest
 from shim import native
 from supervisor.monitor.epoll import FIFO, PIDFD, SLICE, Monitor, open_pid, open_process, read_ready
 from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import until
 
 
@@ -185,7 +186,7 @@ def test_closing_gives_everything_back() -> None:
 
 
 def test_only_the_very_same_process_is_opened() -> None:
-    before = descriptors()
+    before = held_now()
     with child() as process:
         name = name_of(process)
         assert open_process(name.pid, name.started_ticks + 1) is None
@@ -197,11 +198,11 @@ def test_only_the_very_same_process_is_opened() -> None:
         os.close(pidfd)
         process.wait()
         assert open_process(name.pid, name.started_ticks) is None
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 def test_a_number_that_is_a_threads_by_now_is_no_process() -> None:
-    before, over = descriptors(), threading.Event()
+    before, over = held_now(), threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()
     try:
@@ -213,7 +214,7 @@ def test_a_number_that_is_a_threads_by_now_is_no_process() -> None:
         over.set()
         thread.join()
     assert open_pid(-1) is None
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 @pytest.mark.parametrize("number", [errno.ESRCH, errno.ENOENT, errno.EINVAL])
@@ -232,11 +233,11 @@ def test_where_there_is_no_room_nothing_is_said_of_the_process(monkeypatch: pyte
     def refuses(*_: int) -> int:
         raise OSError(number, os.strerror(number))
 
-    before = descriptors()
+    before = held_now()
     with monkeypatch.context() as patched, pytest.raises(OSError):
         patched.setattr(os, "pidfd_open", refuses)
         open_process(os.getpid(), 1)
     with monkeypatch.context() as patched, pytest.raises(OSError):
         patched.setattr(native, "process_stat", refuses)
         open_process(os.getpid(), 1)
-    assert descriptors() == before
+    assert not opened_since(before)

@@ -17,7 +17,7 @@ from supervisor.model.values import Process
 from supervisor.monitor import rundir
 from supervisor.monitor.rundir import RunDirectory, path_of
 from tests.shim.test_record import PLAIN, written
-from tests.supervisor.descriptors import only, open_now
+from tests.supervisor.descriptors import held_now, only, open_now, opened_since
 
 
 @pytest.fixture
@@ -91,10 +91,10 @@ def test_an_exec_of_a_run_that_is_gone_has_no_place(made: RunDirectory, tmp_path
 
 
 def test_a_run_is_made_once(made: RunDirectory, tmp_path: Path) -> None:
-    before = descriptors()
+    before = held_now()
     with pytest.raises(ShimFailed, match="File exists"):
         rundir.make(str(tmp_path), "c1", 1, b"another plan")
-    assert descriptors() == before
+    assert not opened_since(before)
     assert Path(made.path, "plan").read_bytes() == b"the plan"
     rundir.make(str(tmp_path), "c1", 2, b"").close()
 
@@ -108,12 +108,12 @@ def test_no_room_leaves_neither_directory_nor_descriptors(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    before = descriptors()
+    before = held_now()
     with monkeypatch.context() as patch:
         patch.setattr(os, step, full)
         with pytest.raises(ShimFailed, match="No space left"):
             rundir.make(str(tmp_path), "c1", 1, b"plan")
-    assert descriptors() == before
+    assert not opened_since(before)
     assert rundir.runs(str(tmp_path)) == []
     rundir.make(str(tmp_path), "c1", 1, b"plan").close()
 
@@ -208,10 +208,10 @@ def test_the_runs_lock_belongs_to_one_process_and_dies_with_it(made: RunDirector
 
 
 def test_a_lock_is_let_go_when_the_block_fails_and_a_directory_that_is_gone_has_no_shim(made: RunDirectory) -> None:
-    before = descriptors()
+    before = held_now()
     with contextlib.suppress(ZeroDivisionError), rundir.locked(made.path):
         raise ZeroDivisionError
-    assert descriptors() == before
+    assert not opened_since(before)
     rundir.remove(made.path)
     with rundir.locked(made.path) as free:
         assert free
@@ -259,10 +259,10 @@ def test_what_is_there_and_cannot_be_opened_now_is_not_taken_for_absent(made: Ru
     os.pwrite(made.record_fd, written(PLAIN), 0)
     Path(made.path, "created").write_bytes(fields.encode("exitd-created", [("pid", 1234), ("started", 5678)]))
     for room in (0, 1):
-        before = open_now()
+        before = held_now()
         with only(room), pytest.raises(OSError, match="Too many open files"):
             rundir.reopen(str(tmp_path), "c1", 1)
-        assert open_now() == before
+        assert not opened_since(before)
     for read in (rundir.created, rundir.lock_holder):
         with only(0), pytest.raises(OSError, match="Too many open files"):
             read(made.path)

@@ -13,8 +13,7 @@ from supervisor.model.errors import ShimFailed
 from supervisor.model.values import RunKey
 from supervisor.monitor import keeper
 from supervisor.monitor.shims import Shims
-from tests.supervisor.children import descriptors
-from tests.supervisor.descriptors import only
+from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.system.processes import children_of
 
 SEATS = range(slots.STATUS_FD, slots.SLOTS_END)
@@ -72,13 +71,13 @@ def test_nobody_sits_where_nobody_was_placed(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("program", ["/nowhere/exitd-shim", "/etc/passwd"])
 def test_what_cannot_be_spawned_is_named_and_leaves_no_descriptor(tmp_path: pathlib.Path, program: str) -> None:
-    before, here = descriptors(), os.getcwd()
+    before, here = held_now(), os.getcwd()
     try:
         with open("/dev/null") as file, pytest.raises(ShimFailed, match=program):
             keeper.spawn_directly(program, "box", str(tmp_path), dict.fromkeys(SEATS, file.fileno()), adopt=False)
     finally:
         os.chdir(here)
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 @pytest.mark.parametrize("room", [0, 1])

@@ -23,7 +23,7 @@ from supervisor.monitor.witness import Senses, Watch
 from supervisor.system import room
 from tests.shim.test_record import PLAIN, written
 from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
-from tests.supervisor.descriptors import only
+from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.supervisor.fakes import until
 
 KEY = RunKey("c1", 1)
@@ -91,7 +91,7 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench(state: Path, *, zombie: bool = False, made: bool = True) -> AsyncIterator["Bench"]:
-    before = descriptors()
+    before = held_now()
     with child() as init, child() as shim:
         b = Bench(state, init, shim, zombie)
         if made:
@@ -103,7 +103,7 @@ async def bench(state: Path, *, zombie: bool = False, made: bool = True) -> Asyn
             b.watch.close()
             assert len(b.monitor) == 0
             b.monitor.close()
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 def test_the_record_reports_the_end_once_whatever_else_happens(tmp_path: Path) -> None:

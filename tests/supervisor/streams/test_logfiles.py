@@ -14,7 +14,7 @@ from supervisor.model.errors import WrongState
 from supervisor.streams import logfiles, logline
 from supervisor.streams.logfiles import Chain
 from supervisor.streams.logline import Tail, Window
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.streams.test_logline import PIECES, line, text
 
 DATED = "log.20261121-2300"
@@ -47,9 +47,9 @@ def tail(path: Path, lines: int) -> bytes:
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
-    before = open_now()
+    before = held_now()
     yield
-    assert open_now() == before
+    assert not opened_since(before)
 
 
 # -- split into files

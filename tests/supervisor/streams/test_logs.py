@@ -15,7 +15,7 @@ from supervisor.streams import logs
 from supervisor.streams.logline import stamp
 from supervisor.streams.logs import LogPosition, LogReading, Portion, WantedLog
 from supervisor.system.inotify import Inotify
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import until
 from tests.supervisor.streams.test_logline import TIME_NS, json_line, line, text
 
@@ -277,14 +277,14 @@ def test_a_follower_that_goes_away_leaves_no_watch_no_descriptor_and_nobody_wait
     async def test(changes: Inotify) -> None:
         path = tmp_path / "log"
         append(path, line(b"one"))
-        before = open_now()
+        before = held_now()
         waiting = asyncio.Event()
         done = asyncio.create_task(waiting.wait())
         source = LogReading().follow(wanted_log(str(path)), done, changes)
         items = await anext(source)
         assert not isinstance(items, LogPosition) and text(items) == b"one\n"
         await source.aclose()
-        await until(lambda: open_now() == before, "the log's files closed")
+        await until(lambda: not opened_since(before), "the log's files closed")
         assert changes._watches == {}
         async with asyncio.timeout(LIMIT_SECONDS):
             await asyncio.wait([done])

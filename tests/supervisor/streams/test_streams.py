@@ -14,7 +14,7 @@ from supervisor.model.errors import ShimFailed, WrongState
 from supervisor.model.values import Winsize
 from supervisor.streams import attach
 from supervisor.streams.attach import AttachSession, AttachTarget, Dropped, Item, Output, WantedStreams
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.fakeshim import FakeShim
 
@@ -46,7 +46,7 @@ class Run:
 
 @asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[Run]:
-    before = len(open_now())
+    before = held_now()
     run = Run(directory)
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -54,7 +54,7 @@ async def running(directory: Path) -> AsyncIterator[Run]:
         await until(lambda: run.shim.open_connections == 0, "the end of every connection")
     finally:
         run.shim.die()
-    assert len(open_now()) == before
+    assert not opened_since(before)
 
 
 async def collected(session: AttachSession) -> list[Item]:

@@ -6,13 +6,13 @@ import os
 import pytest
 
 from supervisor.streams.attach import CHUNK_BYTES, Tap
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop
 
 
 @in_loop
 async def test_what_comes_is_taken_with_its_pipes_name_until_all_are_at_their_end() -> None:
-    tap, before = Tap(), len(open_now())
+    tap, before = Tap(), held_now()
     one, two = tap.add("one"), tap.add("two")
     os.write(one, b"a")
     assert await tap.get() == ("one", b"a")
@@ -21,7 +21,7 @@ async def test_what_comes_is_taken_with_its_pipes_name_until_all_are_at_their_en
     assert await tap.get() == ("two", b"b")
     os.close(two)
     assert await tap.get() is None
-    assert len(open_now()) == before
+    assert not opened_since(before)
 
 
 @in_loop
@@ -84,7 +84,7 @@ async def test_an_error_reaches_who_waits_and_who_comes_later() -> None:
 
 @in_loop
 async def test_what_was_read_survives_the_pipes() -> None:
-    tap, before = Tap(), len(open_now())
+    tap, before = Tap(), held_now()
     fd = tap.add("one")
     os.write(fd, b"read")
     await asyncio.sleep(0.01)
@@ -92,4 +92,4 @@ async def test_what_was_read_survives_the_pipes() -> None:
     os.close(fd)
     assert await tap.get() == ("one", b"read")
     assert await tap.get() is None
-    assert len(open_now()) == before
+    assert not opened_since(before)

@@ -8,14 +8,14 @@ import pytest
 
 from supervisor.system import regular
 from supervisor.system.regular import NotRegular
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays_open() -> object:
-    before = open_now()
+    before = held_now()
     yield
-    assert open_now() == before
+    assert not opened_since(before)
 
 
 def test_a_file_on_a_disk_is_read_up_to_the_limit(tmp_path: pathlib.Path) -> None:

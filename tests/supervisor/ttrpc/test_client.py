@@ -19,7 +19,7 @@ from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.frames import MAX_DATA
 from supervisor.ttrpc.services import CallKind
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, open_now, opened_since
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.ttrpc.rig import SERVICE, Words, header, serving, word
 
@@ -184,11 +184,11 @@ class HangingLooks(Aside):
 @pytest.mark.parametrize("path", ["/nobody", "\0nobody"])
 @in_loop
 async def test_nobody_there_is_a_closed_connection_also_for_a_thread_that_looks(path: str) -> None:
-    before = len(open_now())
+    before = held_now()
     with pytest.raises(Closed) as error:
         await TtrpcClient.connect(path, looks=Aside())
     assert isinstance(error.value.__cause__, FileNotFoundError | ConnectionRefusedError)
-    assert len(open_now()) == before
+    assert not opened_since(before)
 
 
 @in_loop

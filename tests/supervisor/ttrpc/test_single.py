@@ -14,7 +14,7 @@ from supervisor.model.errors import Code, NotPermitted
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.services import CallKind
 from supervisor.ttrpc.single import SingleCall
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.ttrpc.rig import SERVICE, Words, word
 from tests.supervisor.ttrpc.test_blocking import SECONDS, connected, mute
 
@@ -98,7 +98,7 @@ def test_the_whole_calls_limit_is_the_servers_and_its_own(tmp_path: Path) -> Non
 
 def test_giving_up_ends_the_handler_and_lets_every_thread_go(tmp_path: Path) -> None:
     words = Words()
-    before = len(open_now())
+    before = held_now()
     with connected(tmp_path / "s", words):
         deaf = call(tmp_path / "s", "Deaf", CallKind.CLIENT)
         reading = in_thread(deaf.receive)
@@ -112,7 +112,7 @@ def test_giving_up_ends_the_handler_and_lets_every_thread_go(tmp_path: Path) -> 
         assert not deaf.send(word("x"))
         call(tmp_path / "s", "Echo", CallKind.UNARY, word("a")).receive()
     assert words.cancelled == [1]
-    assert len(open_now()) == before
+    assert not opened_since(before)
 
 
 def test_a_writer_is_let_go_when_the_server_ends_the_call(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ from structlog.testing import capture_logs
 from supervisor.model.errors import ShimFailed
 from supervisor.runtime.foreign_shim import logfifo
 from supervisor.runtime.foreign_shim.logfifo import MOST_LINE_BYTES, MOST_LINES, Lines, LogFifo
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays_open() -> Iterator[None]:
-    before = open_now()
+    before = held_now()
     yield
-    assert open_now() == before
+    assert not opened_since(before)
 
 
 def logged(directory: pathlib.Path, *chunks: bytes) -> list[tuple[str, str]]:

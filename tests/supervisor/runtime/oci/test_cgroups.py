@@ -16,7 +16,7 @@ from supervisor.model.errors import ShimFailed, TimedOut
 from supervisor.model.values import Process
 from supervisor.monitor import procfs
 from supervisor.runtime.oci import cgroups
-from tests.supervisor.descriptors import only, open_now
+from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.system.waits import until
 
 needs_cgroups = pytest.mark.skipif(os.geteuid() != 0 or not cgroups.writable(), reason="cgroups cannot be made here")
@@ -229,10 +229,10 @@ def test_more_processes_than_descriptors_are_killed_in_several_rounds_and_none_s
         os.makedirs(top)
         for sleeper in sleepers if name != "cpuset" else ():
             pathlib.Path(top, "cgroup.procs").write_text(str(sleeper.pid))
-    before = open_now()
+    before = held_now()
     with only(room):
         cgroups.remove(path, limit_seconds=30)
-    assert open_now() == before
+    assert not opened_since(before)
     assert [sleeper.wait(30) for sleeper in sleepers] == [-9] * 12
 
 
@@ -290,13 +290,13 @@ def test_nothing_is_thawed_where_nothing_is_frozen(v1: pathlib.Path, v2: pathlib
 
 
 def test_v2_and_a_cgroup_that_is_gone_have_no_memory_eventfd(v1: pathlib.Path) -> None:
-    before = open_now()
+    before = held_now()
     assert cgroups.oom_event("/exitd/none", str(v1)) == -1
     put(v1 / "memory/exitd/x/memory.oom_control")
     (v1 / "memory/exitd/x/cgroup.event_control").mkdir()  # a kernel without it
     with pytest.raises(OSError):
         cgroups.oom_event("/exitd/x", str(v1))
-    assert open_now() == before
+    assert not opened_since(before)
 
 
 # -- scopes: the systemd driver
@@ -419,9 +419,9 @@ def test_everybody_is_killed_in_one_round_and_so_many_are_waited_for(
     sleepers = [subprocess.Popen(["sleep", "1000"]) for _ in range(5)]
     try:
         put(tmp_path / "cgroup.procs", "".join(f"{sleeper.pid}\n" for sleeper in sleepers))
-        before = open_now()
+        before = held_now()
         assert cgroups._kill_all({"memory": str(tmp_path)}, time.monotonic() + 30)
-        assert open_now() == before
+        assert not opened_since(before)
         assert [sleeper.wait(30) for sleeper in sleepers] == [-9] * 5
     finally:
         for sleeper in sleepers:

@@ -17,7 +17,7 @@ from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
 from supervisor.runtime.oci.runplan import Place
 from supervisor.system.aside import Aside
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop, world
 
 
@@ -56,17 +56,17 @@ async def test_a_look_up_that_fails_keeps_no_descriptor(tmp_path: Path, monkeypa
         rundir.make(str(tmp_path), container.id, container.run, b"").close()
         key = RunKey(container.id, container.run, "e1")
         rundir.make_in(execs.directory_of(key), b"").close()
-        before = open_now()
+        before = held_now()
         with pytest.raises(OSError, match="full"):
             await containers.connect_container(container)
         with pytest.raises(OSError, match="full"):
             execs._find(container, key, Process(1, 1))
-        assert open_now() == before and len(watching.taken) == 2
+        assert not opened_since(before) and len(watching.taken) == 2
         unnamed = w.node.containers[container.id]
         monkeypatch.setattr(rundir, "created", refused)
         with pytest.raises(OSError, match="full"):
             await containers.connect_container(replace(unnamed, init=None))
-        assert open_now() == before
+        assert not opened_since(before)
 
 
 KINDS: tuple[tuple[Any, tuple[Any, ...]], ...] = ((NativeContainers, (None,)), (NativeExecs, ()))

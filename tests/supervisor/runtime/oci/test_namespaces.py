@@ -10,7 +10,7 @@ from shim import native
 from supervisor.model.errors import WrongState
 from supervisor.model.values import Process, Spec
 from supervisor.runtime.oci import namespaces
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 
 MEMBER = Spec("m", sandbox="p", network="pod")
 
@@ -42,12 +42,12 @@ def test_of_a_process_that_has_ended_nothing_is_opened() -> None:
     child = subprocess.Popen(["true"])
     pidfd = os.pidfd_open(child.pid)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    before = len(open_now())
+    before = held_now()
     with pytest.raises(WrongState, match="has ended"):
         namespaces.open_all(Process(child.pid, 0), pidfd, ("network", "ipc"))
     child.wait()
     # Its number is this process's now, as far as the path can tell: the descriptor knows better.
     with pytest.raises(WrongState, match="has ended"):
         namespaces.open_all(Process(os.getpid(), 0), pidfd, ("network",))
-    assert len(open_now()) == before
+    assert not opened_since(before)
     os.close(pidfd)

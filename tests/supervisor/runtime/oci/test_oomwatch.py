@@ -17,6 +17,7 @@ from supervisor.runtime.oci import cgroups, oomwatch
 from supervisor.runtime.oci.oomwatch import OomWatch
 from supervisor.system.inotify import Inotify, Overflow
 from tests.supervisor.children import descriptors
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.runtime.oci.test_cgroups import needs_cgroups, put
 
@@ -46,7 +47,7 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench(root: pathlib.Path | str = cgroups.ROOT) -> AsyncIterator[Bench]:
-    before = descriptors()
+    before = held_now()
     made = Bench(str(root))
     try:
         yield made
@@ -55,7 +56,7 @@ async def bench(root: pathlib.Path | str = cgroups.ROOT) -> AsyncIterator[Bench]
         assert len(made.watch) == 0 and len(made.monitor) == 0
         made.changes.close()
         made.monitor.close()
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 @pytest.fixture(autouse=True)

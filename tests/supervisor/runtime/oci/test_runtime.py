@@ -17,7 +17,7 @@ from supervisor.runtime.oci import runtime
 from supervisor.runtime.oci.runtime import CommandInput, ExecFiles, Runtime, last_error, parse_state, run
 from supervisor.system import room
 from supervisor.system.aside import Aside
-from tests.supervisor.descriptors import only, open_now
+from tests.supervisor.descriptors import held_now, only, open_now, opened_since
 
 RUNC = Runtime("/usr/sbin/runc", "/run/r")
 
@@ -96,7 +96,7 @@ async def test_a_command_past_its_limit_is_killed_with_its_children(tmp_path: pa
 
 @in_a_loop
 async def test_a_cancelled_caller_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
-    before = len(open_now())
+    before = held_now()
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     witness = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
@@ -110,12 +110,12 @@ async def test_a_cancelled_caller_leaves_nothing_behind(tmp_path: pathlib.Path) 
     with pytest.raises(asyncio.CancelledError):
         await task
     os.close(witness)
-    assert len(open_now()) == before
+    assert not opened_since(before)
 
 
 @in_a_loop
 async def test_a_command_with_a_grace_period_goes_on_when_its_caller_is_cancelled(tmp_path: pathlib.Path) -> None:
-    before = len(open_now())
+    before = held_now()
     fifo, gate = tmp_path / "fifo", tmp_path / "gate"
     os.mkfifo(fifo)
     os.mkfifo(gate)
@@ -139,7 +139,7 @@ async def test_a_command_with_a_grace_period_goes_on_when_its_caller_is_cancelle
     assert await word() == b"whole\n"
     os.close(witness)
     os.close(key)
-    assert len(open_now()) == before
+    assert not opened_since(before)
 
 
 @in_a_loop
