@@ -498,3 +498,10 @@ def test_no_library_that_draws_is_installed_with_exitd_itself() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not [each for each in project["dependencies"] if each.startswith("matplotlib")]
     assert [each.partition(">")[0] for each in project["optional-dependencies"]["compare"]] == ["matplotlib"]
+
+
+def test_no_built_file_is_committed() -> None:
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, timeout=30)
+    # Outside a clone (an unpacked sdist) git lists nothing.
+    built = [name for name in listed.stdout.splitlines() if name.endswith((".so", ".o", ".pyc", "_pb2.py", "_pb2.pyi"))]
+    assert built == []

@@ -324,6 +324,10 @@ class AsyncClient:
                     return done
         except grpc.RpcError as error:
             raise requests.error or wire.failure(error, self.path) from error
+        except asyncio.CancelledError:  # also what gRPC makes of an error of the tar's own iterator
+            if requests.error is not None:
+                raise requests.error from None
+            raise
         finally:
             call.cancel()
         raise errors.ExitdError("the copy has ended without an answer")

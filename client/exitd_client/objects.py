@@ -263,9 +263,15 @@ def _field(found: Any, name: str) -> Any:
     field, value = found.DESCRIPTOR.fields_by_name[name], getattr(found, name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return dict(value)
-    if field.is_repeated:
+    if _is_repeated(field):
         return tuple(map(_one, value))
     return None if field.has_presence and not found.HasField(name) else _one(value)
+
+
+def _is_repeated(field: Any) -> bool:
+    """As `is_repeated` of protobuf 6.31, before which there is `label` alone."""
+    found = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED) if found is None else bool(found)
 
 
 def _one(value: Any) -> Any:

@@ -48,7 +48,7 @@ size_t crilog_stamp(char *out, int64_t realtime_ns)
 typedef unsigned char block __attribute__((vector_size(16), aligned(1), may_alias));
 typedef long long halves __attribute__((vector_size(16)));
 
-static int has_newline(block bytes)
+static bool has_newline(block bytes)
 {
 	halves found = (halves)(bytes == '\n');
 

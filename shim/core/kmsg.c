@@ -62,7 +62,7 @@ static int number(struct span s, size_t *digits)
 }
 
 /* Whether these are digits, one at least, to the end. */
-static int is_number(struct span s)
+static bool is_number(struct span s)
 {
 	size_t digits = 0;
 
@@ -88,11 +88,11 @@ static int unescaped(struct span *s)
 }
 
 /* The cgroup, or one below it. */
-static int is_within(struct span path, const char *cgroup)
+static bool is_within(struct span path, const char *cgroup)
 {
 	while (*cgroup) {
 		if (!path.size || unescaped(&path) != (unsigned char)*cgroup++)
-			return 0;
+			return false;
 	}
 	return !path.size || path.at[0] == '/';
 }

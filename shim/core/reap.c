@@ -22,8 +22,8 @@ static int64_t memory_kills(struct shim *shim, const siginfo_t *info)
 	return kills < 0 && killed ? kmsg_look(&shim->kmsg) : kills;
 }
 
-/* 1 when the record is in the file, all of it. */
-static int write_record(struct shim *shim, const siginfo_t *info, const struct rusage *usage, int began)
+/* Whether the record is in the file, all of it. */
+static bool write_record(struct shim *shim, const siginfo_t *info, const struct rusage *usage, int began)
 {
 	struct exit_facts facts = {
 		.id = shim->plan.id,
@@ -43,7 +43,7 @@ static int write_record(struct shim *shim, const siginfo_t *info, const struct r
 	wait_facts(&facts, info, usage);
 	facts.oom_kills = memory_kills(shim, info);
 	if (record_format(record, sizeof record, &facts) < 0)
-		return 0;
+		return false;
 	do
 		put = pwrite(shim->record_fd, record, sizeof record, 0);
 	while (put < 0 && errno == EINTR);
@@ -80,11 +80,11 @@ static int has_begun(int pid)
 	return error ? -1 : stat.began;
 }
 
-/* 0: init's end could not be written down. */
-static int init_ended(struct shim *shim, const siginfo_t *info, const struct rusage *usage)
+/* Whether init's end could be written down. */
+static bool init_ended(struct shim *shim, const siginfo_t *info, const struct rusage *usage)
 {
 	int began = shim->plan.handled ? -1 : has_begun(info->si_pid);
-	int safe = write_record(shim, info, usage, began);
+	bool safe = write_record(shim, info, usage, began);
 
 	shim->code = code_of(shim, info, began);
 	end_rest(shim);
@@ -100,7 +100,7 @@ void reap_children(struct shim *shim)
 
 	while (!shim->unsafe && wait_look(&info, &usage)) {
 		int is_init = info.si_pid == shim->init_pid && !shim->adopted && !shim->ended;
-		int safe = !is_init || init_ended(shim, &info, &usage);
+		bool safe = !is_init || init_ended(shim, &info, &usage);
 
 		/* What cannot be recorded is not reaped: the keeper inherits the zombie and records it. */
 		if (safe)

@@ -110,11 +110,11 @@ void answers_end(struct shim *shim);
 
 /* create.c: make the container and find its init. 0 or -errno. */
 int create_container(struct shim *shim);
+int leave_word(struct shim *shim);
+int find_again(struct shim *shim);
 
 /* begun.c: what a runtime that did not come to its end has begun all the same. Its pid, or 0. */
 int begun_child(int64_t limit_ms);
-int leave_word(struct shim *shim);
-int find_again(struct shim *shim);
 
 /* reap.c: look, record, and only then reap. */
 void reap_children(struct shim *shim);

@@ -125,29 +125,29 @@ void streams_begin(struct shim *shim)
 		deliver(shim, which, data, (size_t)got);
 }
 
-/* 1: this stream is not to be read now: it is held, or someone who must have all of it has no room. */
+/* Whether this stream is not to be read now: it is held, or someone who must have all of it has no room. */
 bool streams_wait(const struct shim *shim, int which)
 {
 	const struct streams *s = &shim->streams;
-	int wait = s->hold_until_ns > 0 || sink_holds_up(shim, &s->source[which].sink);
+	bool wait = s->hold_until_ns > 0 || sink_holds_up(shim, &s->source[which].sink);
 
 	for (int i = 0; i < s->client_count && !wait; i++)
 		wait = sink_holds_up(shim, &s->client[i].sink[which]);
 	return wait;
 }
 
-/* 1: there is or may be output that has not arrived. */
+/* Whether there is or may be output that has not arrived. */
 bool streams_busy(const struct shim *shim)
 {
 	const struct streams *s = &shim->streams;
-	int busy = s->source[0].fd >= 0 || s->source[1].fd >= 0 || s->source[0].sink.used || s->source[1].sink.used;
+	bool busy = s->source[0].fd >= 0 || s->source[1].fd >= 0 || s->source[0].sink.used || s->source[1].sink.used;
 
 	for (int i = 0; i < s->client_count && !busy; i++)
 		busy = s->client[i].sink[0].used || s->client[i].sink[1].used;
 	return busy;
 }
 
-/* 1: a client's fifo, open at both ends here, has bytes that the client has not read. */
+/* Whether a client's fifo, open at both ends here, has bytes that the client has not read. */
 bool streams_unread(const struct shim *shim)
 {
 	int ours = !shim->plan.isulad && shim->streams.logger_fd < 0, unread = 0;

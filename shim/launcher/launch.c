@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 /* NOT_PASSED_ON of supervisor/runtime/oci/runtime.py */
 static const char *const not_passed_on[] = { "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", NULL };
 
-static int is_orphan(pid_t parent)
+static bool is_orphan(pid_t parent)
 {
 	return getppid() != parent;
 }

@@ -8,6 +8,7 @@
  * ended it, 127 when it is not there, 126 when it cannot be executed. */
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -70,15 +71,16 @@ static void execute(char **words, const sigset_t *mask)
 }
 
 /* Reaps all that have ended. Returns whether the program is one of them, and then how it has. */
-static int has_ended(pid_t program, int *status)
+static bool has_ended(pid_t program, int *status)
 {
-	int each, ended = 0;
+	bool ended = false;
+	int each;
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &each, WNOHANG)) > 0)
 		if (pid == program) {
 			*status = each;
-			ended = 1;
+			ended = true;
 		}
 	return ended;
 }

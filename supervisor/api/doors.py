@@ -36,7 +36,7 @@ LOG_REPLY_BYTES = 64 * 1024
 MOST_IDS = 4096  # of one Stats
 
 
-class NodeCalls(Protocol):
+class OperationCalls(Protocol):
     """What the API asks of the owner of all state. Every method raises named ExitdErrors only."""
 
     async def create(self, spec: Spec, by: By) -> Container: ...
@@ -83,14 +83,14 @@ class NodeCalls(Protocol):
 
 
 class ChangeCalls(Protocol):
-    """As NodeCalls, for changes of containers."""
+    """As OperationCalls, for changes of containers."""
 
     async def rename(self, id: str, name: str, by: By) -> None: ...
     async def update(self, id: str, change: Change, by: By) -> None: ...
 
 
 class Pods(Protocol):
-    """As NodeCalls, for pods. A pod is named by its pause container: id, the beginning of one, or its name."""
+    """As OperationCalls, for pods. A pod is named by its pause container: id, the beginning of one, or its name."""
 
     async def run_pod(self, spec: Spec, by: By) -> PodView: ...
     async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView: ...
@@ -104,7 +104,7 @@ class Pods(Protocol):
 
 
 class ExecCalls(Protocol):
-    """As NodeCalls, for execs: `id` is the container's, an exec has its own beside it."""
+    """As OperationCalls, for execs: `id` is the container's, an exec has its own beside it."""
 
     async def exec(self, id: str, spec: ExecSpec, by: By) -> Exec:
         """Begin an exec. It runs when this returns."""
@@ -115,7 +115,7 @@ class ExecCalls(Protocol):
 
 
 class ImageCalls(Protocol):
-    """As NodeCalls, for the image store."""
+    """As OperationCalls, for the image store."""
 
     async def load_image(self, word: str, name: str) -> tuple[Image, ...]: ...
     async def pull_image(self, name: str, if_missing: bool) -> Image: ...
@@ -135,7 +135,7 @@ class ImageCalls(Protocol):
 
 
 class VolumeCalls(Protocol):
-    """As NodeCalls, for named volumes."""
+    """As OperationCalls, for named volumes."""
 
     async def create_volume(self, name: str) -> Volume: ...
     async def list_volumes(self) -> tuple[tuple[Volume, tuple[str, ...]], ...]:
@@ -145,21 +145,21 @@ class VolumeCalls(Protocol):
 
 
 class UsageCalls(Protocol):
-    """As NodeCalls, for what is taken of the disk."""
+    """As OperationCalls, for what is taken of the disk."""
 
     async def disk_usage(self, ids: tuple[str, ...], images: bool) -> DiskUsage:
         """Return the usage of these containers, all for none, and of images if requested."""
 
 
 class StatsCalls(Protocol):
-    """As NodeCalls, for what is used at this moment."""
+    """As OperationCalls, for what is used at this moment."""
 
     async def stats(self, ids: tuple[str, ...]) -> tuple[UsageView, ...]:
         """Return what these containers use, all that run for none."""
 
 
 class ShutdownCalls(Protocol):
-    """As NodeCalls, for the end of the host."""
+    """As OperationCalls, for the end of the host."""
 
     async def shut_down_node(self, limit_seconds: float) -> StoppedForShutdown: ...
 
@@ -167,8 +167,8 @@ class ShutdownCalls(Protocol):
 class ContainerDoors:
     """Answers the calls about containers and their execs."""
 
-    def __init__(self, node: NodeCalls, pods: Pods, execs: ExecCalls, streams: Streams) -> None:
-        self._node = node
+    def __init__(self, operations: OperationCalls, pods: Pods, execs: ExecCalls, streams: Streams) -> None:
+        self._operations = operations
         self._pods = pods
         self._execs = execs
         self._streams = streams
@@ -176,17 +176,17 @@ class ContainerDoors:
     async def CreateContainer(self, request: pb.CreateContainerRequest, by: By) -> pb.CreateContainerReply:
         spec = requests.spec_of(request.spec)
         if request.replace:
-            await self._node.remove_named(requests.name_of(spec), spec.namespace, by)
-        container = await self._node.create(spec, by)
+            await self._operations.remove_named(requests.name_of(spec), spec.namespace, by)
+        container = await self._operations.create(spec, by)
         return pb.CreateContainerReply(container=replies.container_message(View(container)))
 
     async def Start(self, request: pb.StartRequest, by: By) -> pb.StartReply:
-        container = await self._node.start(requests.id_of(request.id), by, request.prepare)
+        container = await self._operations.start(requests.id_of(request.id), by, request.prepare)
         return pb.StartReply(container=replies.container_message(View(container)))
 
     async def Stop(self, request: pb.StopRequest, by: By) -> pb.StopReply:
         id, signal = requests.id_of(request.id), requests.stop_signal_of(request)
-        container = await self._node.stop(id, requests.timeout_of(request), by, signal)
+        container = await self._operations.stop(id, requests.timeout_of(request), by, signal)
         return pb.StopReply(container=replies.container_message(View(container)))
 
     async def Kill(self, request: pb.KillRequest, by: By) -> pb.KillReply:
@@ -195,40 +195,40 @@ class ContainerDoors:
         if request.exec_id:
             await self._execs.kill_exec(id, requests.id_of(request.exec_id, "exec_id"), signal, request.all, by)
         else:
-            await self._node.kill(id, signal, request.all, by)
+            await self._operations.kill(id, signal, request.all, by)
         return pb.KillReply()
 
     async def Restart(self, request: pb.RestartRequest, by: By) -> pb.RestartReply:
         id, signal = requests.id_of(request.id), requests.stop_signal_of(request)
-        container = await self._node.restart(id, requests.timeout_of(request), by, signal)
+        container = await self._operations.restart(id, requests.timeout_of(request), by, signal)
         return pb.RestartReply(container=replies.container_message(View(container)))
 
     async def Pause(self, request: pb.PauseRequest, by: By) -> pb.PauseReply:
-        await self._node.pause(requests.id_of(request.id), by)
+        await self._operations.pause(requests.id_of(request.id), by)
         return pb.PauseReply()
 
     async def Resume(self, request: pb.ResumeRequest, by: By) -> pb.ResumeReply:
-        await self._node.resume(requests.id_of(request.id), by)
+        await self._operations.resume(requests.id_of(request.id), by)
         return pb.ResumeReply()
 
     async def Remove(self, request: pb.RemoveRequest, by: By) -> pb.RemoveReply:
-        await self._node.remove(requests.id_of(request.id), request.force, by, volumes=request.volumes)
+        await self._operations.remove(requests.id_of(request.id), request.force, by, volumes=request.volumes)
         return pb.RemoveReply()
 
     async def List(self, request: pb.ListRequest, by: By) -> pb.ListReply:
-        views, seq = self._node.listing(request.all, tuple(request.filters))
+        views, seq = self._operations.listing(request.all, tuple(request.filters))
         return pb.ListReply(containers=map(replies.container_message, views), seq=seq)
 
     async def Inspect(self, request: pb.InspectRequest, by: By) -> pb.InspectReply:
-        view = await self._node.inspect(requests.id_of(request.id))
+        view = await self._operations.inspect(requests.id_of(request.id))
         view = replace(view, streams=await self._streams.counters(view.container))
         return pb.InspectReply(container=replies.container_message(view))
 
     async def Pids(self, request: pb.PidsRequest, by: By) -> pb.PidsReply:
-        return pb.PidsReply(pids=await self._node.pids(requests.id_of(request.id)))
+        return pb.PidsReply(pids=await self._operations.pids(requests.id_of(request.id)))
 
     async def RunHealthcheck(self, request: pb.RunHealthcheckRequest, by: By) -> pb.RunHealthcheckReply:
-        result, status = await self._node.run_check(requests.id_of(request.id))
+        result, status = await self._operations.run_check(requests.id_of(request.id))
         return pb.RunHealthcheckReply(result=result_message(result), status=status)
 
     async def Wait(self, request: pb.WaitRequest, by: By) -> pb.WaitReply:
@@ -241,7 +241,7 @@ class ContainerDoors:
         members = () if run or condition != "exited" else await self._pods.wait_members(id)
         if members:
             return pb.WaitReply(members=[replies.exit_message(each) for each in members])
-        ended = await self._node.wait(id, condition, run)
+        ended = await self._operations.wait(id, condition, run)
         return pb.WaitReply(exit=replies.exit_message(ended) if ended else None)
 
     async def Exec(self, request: pb.ExecRequest, by: By) -> pb.ExecReply:
@@ -268,14 +268,14 @@ class ChangeDoors:
 class RecordDoors:
     """Answers the calls about what has happened: events, exits, logs."""
 
-    def __init__(self, node: NodeCalls, changes: Inotify) -> None:
+    def __init__(self, operations: OperationCalls, changes: Inotify) -> None:
         """`changes` reports lines that are added to a log."""
-        self._node = node
+        self._operations = operations
         self._changes = changes
         self._logs = logs.LogReading()
 
     async def Events(self, request: pb.EventsRequest, by: By) -> AsyncGenerator[pb.EventsReply, None]:
-        wanted = self._node.subscribe(
+        wanted = self._operations.subscribe(
             requests.number_of(request.from_seq, "from_seq") if request.HasField("from_seq") else None,
             requests.time_of(request.since, "since") if request.HasField("since") else None,
             requests.time_of(request.until, "until") if request.HasField("until") else None,
@@ -288,14 +288,14 @@ class RecordDoors:
 
     async def Exits(self, request: pb.ExitsRequest, by: By) -> AsyncGenerator[pb.ExitsReply, None]:
         since = requests.time_of(request.since, "since") if request.HasField("since") else None
-        ledger = self._node.exits(since, request.unknown, requests.ledger_id_of(request.id) if request.id else "")
+        ledger = self._operations.exits(since, request.unknown, requests.ledger_id_of(request.id) if request.id else "")
         async with aclosing(cast("AsyncGenerator[Exit, None]", ledger)):
             async for ended in ledger:
                 yield pb.ExitsReply(exit=replies.exit_message(ended))
 
     async def Logs(self, request: pb.LogsRequest, by: By) -> AsyncGenerator[pb.LogsReply, None]:
         check_room()
-        source = await self._node.log_source(requests.id_of(request.id))
+        source = await self._operations.log_source(requests.id_of(request.id))
         run = requests.number_of(request.run, "run") or requests.number_of(request.after.run, "after.run") or source.run
         wanted = requests.log_wanted(request, source.whole)
         if not request.follow:
@@ -424,7 +424,7 @@ class ImageDoors:
 
 
 class NetworkCalls(Protocol):
-    """As NodeCalls, for networks."""
+    """As OperationCalls, for networks."""
 
     async def list_networks(self) -> tuple[NetworkView, ...]: ...
     def stuck(self) -> tuple[StuckAttachment, ...]: ...

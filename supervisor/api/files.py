@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, cast
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, requests
-from supervisor.api.streams import START_SECONDS
+from supervisor.api.streams import first_of
 from supervisor.api.values import timestamp
 from supervisor.images.extract import ExtractedCounts
 from supervisor.images.facts import Image
@@ -75,7 +75,7 @@ class FileDoors:
 
     async def CopyTo(self, request: AsyncIterator[pb.CopyToRequest], by: By) -> AsyncGenerator[pb.CopyToReply, None]:
         check_room()
-        start = await _start(request)
+        start = (await first_of(request)).start
         begun = asyncio.Event()
         work = asyncio.ensure_future(
             self._files.copy_to(
@@ -163,17 +163,6 @@ def name_of(field: str, name: str) -> str:
     if "/" in name or "\0" in name or name == ".." or len(name.encode()) > 255:
         raise BadRequest(f"{field} {name[:100]!r}: allowed is a name without a slash", field=field)
     return name
-
-
-async def _start(request: AsyncIterator[pb.CopyToRequest]) -> pb.CopyToStart:
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            first = await anext(request, None)
-    except TimeoutError as error:
-        raise TimedOut(f"no request came in {START_SECONDS:g} s; the first one must be `start`") from error
-    if first is None or first.WhichOneof("item") != "start":
-        raise BadRequest("the first request must be `start`", field="start")
-    return first.start
 
 
 async def _data(request: AsyncIterator[pb.CopyToRequest]) -> AsyncIterator[bytes]:

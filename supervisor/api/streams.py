@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import requests
@@ -14,7 +14,9 @@ from supervisor.streams.attach import AttachSession, Dropped, Item, Output, Want
 from supervisor.system.listening import check_room
 
 TAKEN_BYTES = 64 * 1024  # of input between two replies that say how much was taken
-START_SECONDS = 10.0  # for the first request of an attach
+START_SECONDS = 10.0  # for the first request of an attach or a copy
+
+Opening = TypeVar("Opening", pb.AttachRequest, pb.CopyToRequest)
 
 
 class Streams(Protocol):
@@ -41,7 +43,7 @@ class StreamDoors:
         self._streams = streams
 
     async def Attach(self, request: AsyncIterator[pb.AttachRequest], by: By) -> AsyncGenerator[pb.AttachReply, None]:
-        start = await _start(request)
+        start = (await first_of(request)).start
         check_room()
         session = await self._streams.attach(requests.id_of(start.id), _exec_id(start.exec_id), _wanted(start))
         async with session:
@@ -110,7 +112,8 @@ def _next(items: AsyncGenerator[Item, None]) -> "asyncio.Future[Item | None]":
     return asyncio.ensure_future(anext(items, None))
 
 
-async def _start(request: AsyncIterator[pb.AttachRequest]) -> pb.AttachStart:
+async def first_of(request: AsyncIterator[Opening]) -> Opening:
+    """Return the first request of a stream, which has to be its `start`. Raises TimedOut, BadRequest."""
     try:
         async with asyncio.timeout(START_SECONDS):
             first = await anext(request, None)
@@ -118,7 +121,7 @@ async def _start(request: AsyncIterator[pb.AttachRequest]) -> pb.AttachStart:
         raise TimedOut(f"no request came in {START_SECONDS:g} s; the first one must be `start`") from error
     if first is None or first.WhichOneof("item") != "start":
         raise BadRequest("the first request must be `start`", field="start")
-    return first.start
+    return first
 
 
 async def _feed(session: AttachSession, request: AsyncIterator[pb.AttachRequest]) -> None:

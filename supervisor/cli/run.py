@@ -225,15 +225,21 @@ def _create(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Contai
         raise BadRequest("--replace: which container? Add its --name")
     fetch_image(client, spec, anew=making.anew)
     container = _made(client, spec, making)
-    if _below(container.spec) != _below(spec):
+    if ignored := _ignored(spec, container):
         _remove(client, container.id)
-        raise BadRequest("volume-subpath: this exitd is older than exitctl, and has ignored it; restart exitd")
-    if spec.userns == "auto" and not container.HasField("ids"):
-        _remove(client, container.id)
-        raise BadRequest("userns auto: this exitd is older than exitctl, and has ignored it; restart exitd")
+        if making.cidfile:
+            os.unlink(making.cidfile)
+        raise BadRequest(f"{ignored}: this exitd is older than exitctl, and has ignored it; restart exitd")
     if container.network_hint:
         complain(container.network_hint)
     return container
+
+
+def _ignored(spec: pb.ContainerSpec, made: pb.Container) -> str:
+    """Return what of the spec an older exitd has left out without a word; empty: nothing."""
+    if _below(made.spec) != _below(spec):
+        return "volume-subpath"
+    return "userns auto" if spec.userns == "auto" and not made.HasField("ids") else ""
 
 
 def _below(spec: pb.ContainerSpec) -> list[str]:

@@ -401,10 +401,10 @@ class Admission:
         image = await self._images.look_up(spec)
         spec = with_volumes(with_name(merge.complete(spec, image), container_id), lambda: secrets.token_hex(16))
         if self._networks is not None:
-            spec = self._networks.with_ports(spec, image.config.exposed if image is not None else (), container_id)
+            spec = self._networks.claim_ports(spec, image.config.exposed if image is not None else (), container_id)
         try:
             if self._ids is not None:
-                spec = await self._ids.settled(spec, container_id)
+                spec = await self._ids.claim(spec, container_id)
             await self._images.hold(spec, container_id)
         except BaseException:
             for part in (self._networks, self._ids):

@@ -107,7 +107,7 @@ class Exits:
             if not held.done():
                 held.set_result(report)
         elif self._is_ordinary(key, report):
-            self._end_at_once(key, report)
+            self._make_ready(key, report)
         else:
             self._end_soon(key, report)
 
@@ -130,7 +130,7 @@ class Exits:
             and node.manager.of(container).leaves_nothing(container)
         )
 
-    def _end_at_once(self, key: RunKey, report: Report) -> None:
+    def _make_ready(self, key: RunKey, report: Report) -> None:
         self._node.pending.add(key)
         self._ready.append((key, report))
         if not self._is_ending:
@@ -150,7 +150,7 @@ class Exits:
     async def _end_together(self, some: list[tuple[RunKey, Report]]) -> None:
         ordinary, endings = list[tuple[RunKey, Report]](), list[tuple[Container, lifecycle.Ended]]()
         for key, report in some:
-            if (ending := self._ordinary(key, report)) is None:
+            if (ending := self._ending_of(key, report)) is None:
                 self._end_soon(key, report)
             else:
                 ordinary.append((key, report))
@@ -164,7 +164,7 @@ class Exits:
             else:
                 self._end_soon(key, report)
 
-    def _ordinary(self, key: RunKey, report: Report) -> tuple[Container, lifecycle.Ended] | None:
+    def _ending_of(self, key: RunKey, report: Report) -> tuple[Container, lifecycle.Ended] | None:
         """The container and its end; None where that has become, or takes, more than an ordinary one."""
         container = self._node.containers.get(key.container)
         if container is None or not self._is_ordinary(key, report):

@@ -27,7 +27,7 @@ class IdRanges(Participant):
         self._looks = Aside(1)
         self._promised: dict[str, IdRange] = {}  # of containers that are being admitted
 
-    async def settled(self, spec: Spec, container_id: str) -> Spec:
+    async def claim(self, spec: Spec, container_id: str) -> Spec:
         """Return the spec with its range, if it asks for one: it is the container's from here on, until that is
         discarded. Raises BadRequest, WrongState, ShimFailed, TimedOut, Busy."""
         if spec.userns != idranges.AUTO:

@@ -95,7 +95,7 @@ class NetworkDesk(Participant):
 
     # -- the ports of a request
 
-    def with_ports(self, spec: Spec, exposed: Iterable[tuple[int, str]], container_id: str) -> Spec:
+    def claim_ports(self, spec: Spec, exposed: Iterable[tuple[int, str]], container_id: str) -> Spec:
         """Return the spec with a port of the machine for each that it publishes; from here on they are the container's,
         until it is discarded. `exposed`: those that its image names, which `publish_all` publishes, too. Raises
         BadRequest, WrongState."""

@@ -58,7 +58,7 @@ class Settings:
 
 
 class Operations:
-    """Implements `supervisor.api.doors.NodeCalls`."""
+    """Implements `supervisor.api.doors.OperationCalls`."""
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ from supervisor.images.files import MOST_DOCUMENT_BYTES
 from supervisor.images.unpack import disk_error
 from supervisor.model.errors import BadImage, CannotStart, ImageStoreFailed
 from supervisor.system import regular
+from supervisor.system.flushed import flush_directory
 
 INDEX = "index.json"
 ASIDE = f"{INDEX}.damaged-"
@@ -105,7 +106,7 @@ class Disk:
     def sync(self) -> None:
         """Make the last written index survive a power cut."""
         with self.errors():
-            sync(self.path)
+            flush_directory(self.path)
 
     def read_blob(self, digest: str) -> bytes:
         with self.errors():
@@ -162,7 +163,7 @@ class Disk:
                 for name in os.listdir(f"{staging}/{place}"):
                     if not os.path.lexists(f"{self.path}/{place}/{name}"):
                         os.rename(f"{staging}/{place}/{name}", f"{self.path}/{place}/{name}")
-                sync(f"{self.path}/{place}")
+                flush_directory(f"{self.path}/{place}")
 
     def move_others(self, bin_path: str, layers: Iterable[str], blobs: Iterable[str]) -> tuple[str, ...]:
         """Move every other layer and blob to a staging directory. Return the layers' diff ids. One rename for each, so
@@ -233,14 +234,6 @@ def write_durably(path: str, data: bytes) -> None:
     try:
         if os.write(fd, data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def sync(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -33,11 +33,11 @@ class KeeperSilent(Exception):
     """The keeper is gone, is stopped, or could not be started. The caller goes on without this witness.
 
     `is_gone`: it is certain that no keeper is there, not even one that is slow or is being upgraded. `is_there`: one
-    is, and does not answer now. `was_sent`: the keeper had the request, and may have done it before it was gone."""
+    is, and does not answer now. `was_closed`: it had the request, may have done it, and closed the connection."""
 
     is_gone = False
     is_there = False
-    was_sent = False
+    was_closed = False
 
 
 def _no_answer(why: str) -> KeeperSilent:
@@ -115,7 +115,7 @@ class Keeper:
                 return await self._answers.of(future)
             except TimeoutError as error:
                 self._rest_until = asyncio.get_running_loop().time() + REST_SECONDS
-                self._drop("no answer")
+                self._drop("no answer", is_there=True)
                 raise _no_answer(f"no answer in {ANSWER_SECONDS} s") from error
             except asyncio.CancelledError:
                 _disown(future)
@@ -306,9 +306,9 @@ class Keeper:
             except BlockingIOError:
                 return
             except OSError as error:
-                return self._drop(str(error))
+                return self._drop(str(error), was_closed=True)
             if not data:
-                return self._drop("it closed the connection")
+                return self._drop("it closed the connection", was_closed=True)
             try:
                 self._dispatch(fields.decode(data), descriptors)
             except fields.BadMessage as error:  # it is no longer known which answer belongs to which request
@@ -329,7 +329,9 @@ class Keeper:
         else:
             future.set_result((message, descriptors))
 
-    def _drop(self, why: str) -> None:
+    def _drop(self, why: str, *, is_there: bool = False, was_closed: bool = False) -> None:
+        """End the connection, and all requests that wait for an answer. A keeper that stands still has what was sent to
+        it in its queue, descriptors included: it may do all that yet."""
         if self._socket is None:
             return
         log.warning("keeper connection lost", why=why)
@@ -341,7 +343,7 @@ class Keeper:
         for future in waiting:
             if not future.done():
                 silent = KeeperSilent(why)
-                silent.was_sent = True
+                silent.is_there, silent.was_closed = is_there, was_closed
                 future.set_exception(silent)
         self._on_lost()
 

@@ -169,8 +169,8 @@ class Shims:
         except keeper.KeeperSilent as error:
             if room.is_used_up(error.__cause__):  # it cannot be asked now; without it a witness would be missing
                 raise room.busy("a connection to the keeper", error) from error
-            if error.was_sent and await seats.is_heard(limit_seconds):
-                self.find(watch)  # the keeper had started it, and died before it could answer
+            if error.was_closed and await seats.is_heard(limit_seconds):  # it had started the shim, and died then
+                await room.surely(lambda: self._found_at_work(watch))
                 return True
             if adopt and not seats.has_copies and not error.is_there:  # then no process has the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
@@ -203,6 +203,9 @@ class Shims:
         if shim is not None and shim_fd is not None:
             watch.watch_shim(shim, shim_fd)
         self._found.add(watch)  # its copies matter when keeper and shim die, too
+
+    async def _found_at_work(self, watch: ShimWatch) -> None:
+        self.find(watch)
 
     async def leave(self, watch: ShimWatch | None, limit_seconds: float = LEAVES_SECONDS) -> None:
         """Wait for the run's shim to exit, and kill it after the limit. Its work is done."""

@@ -15,6 +15,7 @@ from supervisor.network import conflist, records
 from supervisor.network.conflist import NetworkConfig, NotConfig
 from supervisor.network.records import AttachmentRecord, BadAttachment, NewerRecord
 from supervisor.system import regular, room
+from supervisor.system.flushed import flush_directory
 
 ENDINGS = (".conf", ".conflist", ".json")
 MOST_FILES = 256
@@ -95,14 +96,14 @@ def write(directory: str, record: AttachmentRecord) -> None:
         with suppress(OSError):
             os.unlink(f"{path}{NEW}")
         raise
-    _flush(directory)
+    flush_directory(directory)
 
 
 def remove(directory: str, record: AttachmentRecord) -> None:
     """Remove it for good. Repeatable. A full disk does not hold this back. Raises OSError."""
     with suppress(FileNotFoundError):
         os.unlink(f"{directory}/{record.id}")
-        _flush(directory)
+        flush_directory(directory)
 
 
 def exists(directory: str, record: AttachmentRecord) -> bool:
@@ -114,14 +115,6 @@ def exists(directory: str, record: AttachmentRecord) -> bool:
     except OSError:
         pass
     return True
-
-
-def _flush(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def read(directory: str) -> Iterator[AttachmentRecord | OddFile]:

@@ -406,6 +406,8 @@ async def _holdings(exitd: AsyncClient) -> None:
     made = await exitd.create(args=["true"], rootfs="/")
     assert (await exitd.copy_to(made.id, "/root", tar_of("new", b"word"))).entries == 1
     assert files_in(iter([part async for part in exitd.copy_from(made.id, "/root/new")])) == {"new": b"word"}
+    with pytest.raises(ZeroDivisionError):
+        await exitd.copy_to(made.id, "/root", (bytes(1 // 0) for _ in "1"))
     pod = await exitd.run_pod(PodSpec(name="shop"))
     assert (await exitd.stop_pod(pod.id, grace_seconds=1)).state == "SANDBOX_NOTREADY"
     await exitd.rm_pod(pod.id)

@@ -10,6 +10,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from tests.system import oracle, tinyroot
 from tests.system.daemons import Daemon
 from tests.system.oracle import SCRIPT, WHEN_TOLD, Subject
+from tests.system.processes import cgroup_directories
 from tests.system.waits import LIMIT_SECONDS, until
 
 
@@ -80,3 +81,8 @@ def refusals(daemon: Daemon, id: str) -> list[str]:
     return [
         line["why"] for line in lines if line["event"] == "run directory not adopted" and line["container"] == ascii(id)
     ]
+
+
+def no_cgroup(daemon: Daemon, *subjects: Subject) -> None:
+    """Nothing is left of the cgroups that the bundles name."""
+    assert [s.name for s in subjects if cgroup_directories(cgroup_of(daemon, s.name))] == []

@@ -1,15 +1,11 @@
 """Shims started by hand, before, beside and without exitd: adopted, watched, reported once, and cleaned up after."""
 
-import contextlib
 import json
 import os
 import pathlib
-import random
-import re
 import shutil
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,22 +14,16 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.monitor import rundir
 from tests.system import byhand, daemons, lives, oracle
-from tests.system.byhand import adopted, begun, by_hand, refusals, run_directory
+from tests.system.byhand import adopted, begun, by_hand, no_cgroup, refusals, run_directory
 from tests.system.daemons import Daemon, directory
 from tests.system.faultyfs import mounted
-from tests.system.kill_matrix.calls import CALLS, chosen, hit_at, traced
 from tests.system.oracle import AT_ONCE, BY_KERNEL, Revived, Subject, down, end_and_judge, inspect
-from tests.system.processes import cgroup_directories, children_of, gone, killed, processes_of
+from tests.system.processes import children_of, gone, killed, processes_of
 from tests.system.waits import LIMIT_SECONDS, until
 
 pytestmark = pytest.mark.observed()
 
 NOBODY = 65534
-
-
-def no_cgroup(daemon: Daemon, *subjects: Subject) -> None:
-    """Nothing is left of the cgroups that the bundles name."""
-    assert [s.name for s in subjects if cgroup_directories(byhand.cgroup_of(daemon, s.name))] == []
 
 
 def test_one_started_before_exitd_is_listed_watched_reported_and_removed(daemon: Daemon) -> None:
@@ -162,61 +152,6 @@ def test_twenty_at_once_keep_their_own_codes(daemon: Daemon) -> None:
         subject.go()
     assert end_and_judge(daemon, *subjects) == ["exited by record"] * 20
     no_cgroup(daemon, *subjects)
-
-
-def test_exitd_killed_again_and_again_while_they_come_and_go_loses_and_doubles_nothing(daemon: Daemon) -> None:
-    chance = random.Random(20)
-    with ThreadPoolExecutor(3) as pool:
-        coming = [pool.submit(begun, daemon, AT_ONCE if n % 2 else oracle.WHEN_TOLD, 50 + n) for n in range(20)]
-        while not all(each.done() for each in coming):
-            Revived(daemon).revive()
-            with contextlib.suppress(AssertionError):
-                until(lambda: all(each.done() for each in coming), "more", seconds=chance.uniform(0.0, 0.6))
-            daemon.kill()
-    Revived(daemon).revive()
-    subjects = [each.result() for each in coming]
-    for subject in subjects:
-        adopted(daemon, subject)
-    for subject in subjects[::2]:
-        subject.go()
-    assert set(end_and_judge(daemon, *subjects)) == {"exited by record"}
-    no_cgroup(daemon, *subjects)
-
-
-def whole_life(up: Revived, subject: Subject) -> None:
-    """From its adoption to its removal, whoever is killed meanwhile."""
-
-    def is_listed() -> bool:
-        return up.patiently(lambda client: subject.id in {c.id for c in client.list(all_of_them=True)})
-
-    until(is_listed, f"{subject.name} is not adopted")
-    oracle.over(up, subject)
-    oracle.removed(up, subject)
-
-
-def calls_of_an_adoption(daemon: Daemon) -> list[tuple[str, int]]:
-    """Every call of one, as strace counts them: by thread."""
-    trace = daemon.base / "trace"
-    with traced(daemon, "-o", str(trace), "-e", f"trace={','.join(CALLS)}"):
-        whole_life(Revived(daemon), begun(daemon, AT_ONCE))
-    by_thread = Counter(re.findall(r"^(\d+) +(\w+)\(", trace.read_text(), flags=re.M))
-    most = {call: max(n for (_, each), n in by_thread.items() if each == call) for _, call in by_thread}
-    return [(call, number) for call, count in sorted(most.items()) for number in range(1, count + 1)]
-
-
-def test_exitd_killed_at_any_system_call_of_an_adoption_loses_invents_and_doubles_nothing(daemon: Daemon) -> None:
-    deaths = 0
-    for call, number in chosen(calls_of_an_adoption(daemon), 6):
-        before, up = daemon.pid, Revived(daemon)
-        with hit_at(daemon, (call, number)):
-            subject = begun(daemon, AT_ONCE)
-            whole_life(up, subject)
-        deaths += daemon.pid != before
-        with daemon.client() as client:
-            said = oracle.judge(client, subject, f"{call} {number}")
-        assert set(said) == {"exited by record"}, f"{call} {number}: {said}"
-        oracle.nothing_left(daemon)
-    assert deaths
 
 
 def compared(daemon: Daemon) -> None:

@@ -4,6 +4,7 @@ waits for ever, nothing is touched late, nothing is reported twice."""
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -87,6 +88,19 @@ def test_beside_a_keeper_that_stands_still_containers_are_made_and_end_and_nothi
     after = begun(daemon, code=60)
     after.go()
     assert set(end_and_judge(daemon, before, during, after)) == {"exited by record"}
+
+
+def test_beside_a_keeper_that_stands_still_several_are_made_at_once(daemon: Daemon) -> None:
+    """What has its limit first ends the connection for all, and the keeper is not dead: nobody waits for a word of a
+    shim that it has in its queue."""
+    before = begun(daemon)
+    with stopped(daemon.keeper_pid()), ThreadPoolExecutor(4) as pool:
+        subjects = list(pool.map(lambda code: begun(daemon, code=code), range(40, 44)))
+    log = daemon.log.read_text()
+    assert '"no keeper, spawning the shim directly"' in log and "said nothing" not in log
+    for subject in (before, *subjects):
+        subject.go()
+    assert set(end_and_judge(daemon, before, *subjects)) == {"exited by record"}
 
 
 def test_after_the_keepers_death_new_containers_have_a_new_keeper_and_old_ones_their_shims(daemon: Daemon) -> None:

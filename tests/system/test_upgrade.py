@@ -262,7 +262,7 @@ def reload_keeper(d: Daemon, installed: Installation) -> None:
     until(lambda: os.readlink(link) == program, "the new program of the keeper")
 
 
-# Four versions are built, each of several steps that may take minutes on a busy machine.
+# Five versions are built, each of several steps that may take minutes on a busy machine.
 pytestmark = pytest.mark.timeout(1200)
 COPY, WAIT = "cat </mnt/{}; exit {}", "read x </mnt/{}; exit {}"
 

@@ -44,6 +44,13 @@ def lowerdir(layers: Sequence[str], ids: IdRange | None = None) -> Iterator[str]
         yield ":".join(f"/proc/self/fd/{fd}" for fd in numbers)
 
 
+def no_other_owners() -> Unsupported:
+    """Return the refusal of a kernel without idmapped mounts, or without them below an overlay."""
+    return Unsupported(
+        "userns auto: this kernel's overlayfs cannot show other owners; it needs Linux 5.19, or leave --userns out"
+    )
+
+
 @contextmanager
 def _mapped(layers: Sequence[str], ids: IdRange) -> Iterator[list[int]]:
     with ExitStack() as held:
@@ -54,6 +61,8 @@ def _mapped(layers: Sequence[str], ids: IdRange) -> Iterator[list[int]]:
             try:
                 fd = native.mapped_tree(layer, user_fd)
             except OSError as error:
+                if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP):
+                    raise no_other_owners() from error
                 if error.errno != errno.EINVAL:
                     raise
                 raise Unsupported(

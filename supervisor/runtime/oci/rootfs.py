@@ -27,7 +27,7 @@ from supervisor.model.errors import BadRequest, WrongState
 from supervisor.model.idranges import IdRange
 from supervisor.model.storage import StorageKind
 from supervisor.model.values import Spec
-from supervisor.runtime.oci.lower import escape_layer, lowerdir
+from supervisor.runtime.oci.lower import escape_layer, lowerdir, no_other_owners
 from supervisor.system import regular, removal
 
 MS_NOSUID = 2
@@ -76,8 +76,13 @@ def prepare(spec: Spec, directory: str, limits: Limits = DEFAULT_LIMITS, apart: 
     upper, work = _upper(lower[0], top, spec.ids)
     with lowerdir(lower, spec.ids) as text:
         options = f"lowerdir={text},upperdir={escape_layer(upper)},workdir={escape_layer(work)}"
-        if not (on_disk and spec.auto_remove and mount_volatile(merged, options, work)):
-            mount_overlay(merged, options)
+        try:
+            if not (on_disk and spec.auto_remove and mount_volatile(merged, options, work)):
+                mount_overlay(merged, options)
+        except OSError as error:
+            if spec.ids is not None and error.errno == errno.EINVAL:
+                raise no_other_owners() from error
+            raise
     return merged
 
 

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from supervisor.model import idranges
 from supervisor.model.volumes import Volume
 from supervisor.runtime.oci.inroot import open_in_root
+from supervisor.system.flushed import flush_directory
 from supervisor.system.removal import remove_tree
 
 GONE = ".gone-"
@@ -83,18 +84,18 @@ def use_first(root: str, name: str, image_root: str, destination: str, fill: Fil
             return
         elif os.listdir(path_of(root, name)) or _is_anothers(root, name, owner):  # filled by hand, or in use
             os.unlink(_path(root, name, NEW))
-            _sync(f"{top_of(root)}/{name}")
+            flush_directory(f"{top_of(root)}/{name}")
             return
         else:
             os.rename(_path(root, name, NEW), _path(root, name, FILLING))
-            _sync(f"{top_of(root)}/{name}")
+            flush_directory(f"{top_of(root)}/{name}")
         os.chown(path_of(root, name), owner, owner)
         _fill(root, name, image_root, destination, fill)
         for mark in (NEW, FILLING):
             with suppress(FileNotFoundError):
                 os.unlink(_path(root, name, mark))
         # A mark that came back after a power cut would cost what containers have written since.
-        _sync(f"{top_of(root)}/{name}")
+        flush_directory(f"{top_of(root)}/{name}")
 
 
 def is_unused(root: str, name: str) -> bool:
@@ -148,7 +149,7 @@ def _wait_on(root: str, name: str) -> None:
     if _has(root, name, FILLING):
         _empty(path_of(root, name))
         os.rename(_path(root, name, FILLING), _path(root, name, NEW))
-        _sync(f"{top_of(root)}/{name}")
+        flush_directory(f"{top_of(root)}/{name}")
 
 
 def _fill(root: str, name: str, image_root: str, destination: str, fill: Fill) -> None:
@@ -230,14 +231,6 @@ def _has(root: str, name: str, mark: str) -> bool:
 
 def _mark(root: str, name: str, mark: str) -> None:
     os.close(os.open(_path(root, name, mark), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-
-
-def _sync(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _names(root: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -186,10 +187,13 @@ def test_a_daemon_that_has_ignored_a_path_in_a_volume_is_found_out(daemon: FakeD
     assert [request.force for request in daemon.asked_for(pb.RemoveRequest)] == [True]
 
 
-def test_a_daemon_that_has_ignored_users_of_its_own_is_found_out(daemon: FakeDaemon, exitctl: Exitctl) -> None:
-    words = ("create", "--userns", "auto", "--rootfs", "/", "true")
+def test_a_daemon_that_has_ignored_users_of_its_own_is_found_out(
+    daemon: FakeDaemon, exitctl: Exitctl, tmp_path: pathlib.Path
+) -> None:
+    words = ("create", "--userns", "auto", "--cidfile", str(tmp_path / "id"), "--rootfs", "/", "true")
     outcome = exitctl(*words)
     assert (outcome.code, outcome.out, "older than exitctl" in outcome.err) == (125, "", True)
+    assert not (tmp_path / "id").exists()
     assert [request.force for request in daemon.asked_for(pb.RemoveRequest)] == [True]
     made = container(ids=pb.IdRange(first=1, count=65536))
     daemon.answers.CreateContainer = lambda _: pb.CreateContainerReply(container=made)

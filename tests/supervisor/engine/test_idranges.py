@@ -32,7 +32,7 @@ def ranges(root: pathlib.Path, *there: Container, config: Config = CONFIG) -> Id
 
 
 async def first(ids: IdRanges, container_id: str) -> int:
-    found = (await ids.settled(WANTED, container_id)).ids
+    found = (await ids.claim(WANTED, container_id)).ids
     assert found is not None
     return found.first
 
@@ -44,10 +44,10 @@ async def test_those_that_are_made_at_once_get_ranges_of_their_own_until_they_ar
     ids = ranges(tmp_path)
     assert await asyncio.gather(*(first(ids, id) for id in "abc")) == [BASE, BASE + COUNT, BASE + 2 * COUNT]
     with pytest.raises(WrongState, match="all 3 ranges"):
-        await ids.settled(WANTED, "d")
+        await ids.claim(WANTED, "d")
     await ids.discarded("b")
     assert await first(ids, "d") == BASE + COUNT
-    assert (await ids.settled(replace(WANTED, userns="host"), "e")).ids is None
+    assert (await ids.claim(replace(WANTED, userns="host"), "e")).ids is None
 
 
 @in_loop
@@ -63,7 +63,7 @@ async def test_what_a_row_or_a_configuration_names_is_taken(tmp_path: pathlib.Pa
     (tmp_path / "c/file").touch()
     ids = ranges(tmp_path, known, damaged)
     with pytest.raises(WrongState, match="all 3 ranges"):
-        await ids.settled(WANTED, "new")
+        await ids.claim(WANTED, "new")
     (tmp_path / "c/gone/bundle/config.json").unlink()
     assert await first(ids, "new") == BASE + 2 * COUNT
 
@@ -90,6 +90,6 @@ async def test_who_cannot_have_one_is_refused(tmp_path: pathlib.Path) -> None:
         (replace(WANTED, runtime_type="io.containerd.kata.v2"), "a shim of its own"),
     ):
         with pytest.raises(BadRequest, match=why):
-            await ids.settled(spec, "c")
+            await ids.claim(spec, "c")
     with pytest.raises(WrongState, match=r"set userns\.base"):
-        await ranges(tmp_path, config=Config()).settled(WANTED, "c")
+        await ranges(tmp_path, config=Config()).claim(WANTED, "c")

@@ -26,12 +26,12 @@ def test_a_chosen_port_is_the_containers_before_it_is_recorded_until_it_is_disca
     desk = NetworkDesk(cast(Node, SimpleNamespace(containers={})), Config, "/nowhere", "/nowhere")
     share = min(1000, len(list(hostports.numbers())) * 2 // 9)
     spec = Spec("web", ports=tuple(PublishedPort(port) for port in range(1, share + 1)))
-    chosen = [desk.with_ports(spec, (), id).ports for id in "abcd"]
+    chosen = [desk.claim_ports(spec, (), id).ports for id in "abcd"]
     assert len({port.host_port for ports in chosen for port in ports}) == 4 * share
     with pytest.raises(WrongState, match="no free port"):
-        desk.with_ports(spec, (), "e")
+        desk.claim_ports(spec, (), "e")
     asyncio.run(desk.discarded("a"))
-    assert desk.with_ports(spec, (), "e").ports
+    assert desk.claim_ports(spec, (), "e").ports
 
 
 def _network(name: str, *, publishes: bool) -> NetworkConfig:

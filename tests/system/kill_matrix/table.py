@@ -6,7 +6,8 @@ that this page is all that is tried:
 
 - `exitd`: the daemon. `shim`: exitd-shim, which watches one run. `keeper`: exitd-keeper, which inherits what a dead
   shim leaves. `runtime`: the command (runc) that works at that moment. `init`: the container's first process. `pause`:
-  that of a pod. `relay`: containerd-shim-exitd-v2, between containerd and exitd.
+  that of a pod. `relay`: containerd-shim-exitd-v2, between containerd and exitd. `image store`: the part of exitd that
+  keeps images, in a process of its own.
 - A moment `create.before` is in the runtime's command `create` before it has done anything; `create.after`: when it has
   done its work and has not returned. `each call` is each system call of the victim's part in that life, by strace.
 - `few`: what is tried at less than full scale (EXITD_SCALE): so many, the same ones each time, or these.
@@ -194,6 +195,11 @@ MATRIX: dict[str, Row] = {
     "run, its keeper": Row(MONITORS, ("keeper",), CALLS, TRUE),
     "run, both": Row(MONITORS, ("keeper+shim",), CALLS, TRUE_OR_UNKNOWN),
     "run, between record and reaping": Row(MONITORS, ("shim", "shim+exitd"), ("second waitid",), TRUE),
+    # Members join their pod's namespaces.
+    "join": Row("test_join.py", ("shim",), CALLS, TRUE),
+    # A shim that was started by hand is adopted.
+    "adoption, at calls": Row("test_adoption.py", EXITD, CALLS, TRUE, few=6),
+    "adoptions, many": Row("test_adoption.py", EXITD, (AT_RANDOM,), TRUE),
     "output": Row("test_output.py", ("shim",), (EACH_CALL, AT_RANDOM), EVERY_BYTE),
     "input": Row("test_output.py", ("shim",), (AT_RANDOM,), EVERY_BYTE),
     "attached": Row("test_attach.py", ("shim", "exitd", "shim+exitd"), ("runs",), EVERY_BYTE),
@@ -241,6 +247,7 @@ MATRIX: dict[str, Row] = {
     "network, users of its own, at calls": Row("test_network.py", EXITD, CALLS, TRUE, few=3),
     # An image: fetched, a container made on it, that removed, the image removed.
     "image, at calls": Row("test_image.py", EXITD, CALLS, WHOLE, few=9),
+    "image, at steps": Row("test_image_steps.py", ("image store",), ("each line of its code",), WHOLE),
     "images, many clients": Row("test_image.py", EXITD, (AT_RANDOM,), WHOLE),
     # Files of containers: an image made of one, and a new volume that gets what the image has there.
     "commit, at calls": Row("test_files.py", EXITD, CALLS, FROZEN, few=4),

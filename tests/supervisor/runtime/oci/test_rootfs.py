@@ -1,5 +1,6 @@
 """Overlays come, are repaired, and go without a trace."""
 
+import errno
 import os
 import pathlib
 import tempfile
@@ -286,4 +287,27 @@ def test_a_file_system_that_cannot_show_other_owners_is_named(
             rootfs.prepare(spec, str(tmp_path / "d"), apart=str(passable / "s/roots/d"))
     finally:
         rootfs.release(str(tmp_path / "d"))
+    assert rootfs.mounts_under(str(passable / "s")) == ()
+
+
+@needs_root
+@pytest.mark.parametrize(("place", "number"), [("mapped_tree", errno.ENOSYS), ("overlay", errno.EINVAL)])
+def test_a_kernel_whose_overlay_cannot_show_other_owners_is_refused_in_words(
+    lower: pathlib.Path,
+    directory: str,
+    passable: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    number: int,
+) -> None:
+    """5.10 has no idmapped mounts, 5.12 to 5.18 none below an overlay."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(*((native, "mapped_tree") if place == "mapped_tree" else (rootfs, "mount_overlay")), refuse)
+    spec = Spec(name="c", rootfs=str(lower), storage=Storage(StorageKind.DISK), ids=IdRange(1 << 20))
+    with pytest.raises(Unsupported, match=r"needs Linux 5\.19"):
+        rootfs.prepare(spec, directory, apart=str(passable / "s/roots/c"))
+    rootfs.release(directory)
     assert rootfs.mounts_under(str(passable / "s")) == ()
