@@ -14,15 +14,18 @@ from bench.crirows import CRI_ROWS
 from bench.crowdrows import CROWD_ROWS
 from bench.eventrows import EVENT_ROWS
 from bench.figures import document, markdown, table
+from bench.liferows import LIFE_ROWS
 from bench.podrows import POD_ROWS
 from bench.rows import ROWS, Bench
 from bench.stormrows import STORM_ROWS
 from bench.streamrows import STREAM_ROWS
 from bench.taskrows import TASK_ROWS
+from bench.ttyrows import TTY_ROWS
 from supervisor.compare.machine import facts, idle_share, load, memory_place, scratch
 
 ALL_ROWS = {
-    **ROWS, **POD_ROWS, **STREAM_ROWS, **TASK_ROWS, **CROWD_ROWS, **STORM_ROWS, **CRI_ROWS, **EVENT_ROWS, **CLI_ROWS
+    **ROWS, **LIFE_ROWS, **POD_ROWS, **STREAM_ROWS, **TASK_ROWS, **TTY_ROWS, **CROWD_ROWS, **STORM_ROWS, **CRI_ROWS,
+    **EVENT_ROWS, **CLI_ROWS,
 }  # fmt: skip
 LOOK_SECONDS, QUICK_LOOK_SECONDS = 2.0, 0.1  # how long the cores are watched before a row
 QUIET_SHARE = 0.9  # of the cores idle before a row: below that the row is called `loaded`
@@ -64,7 +67,8 @@ def _write(directory: pathlib.Path, about: dict[str, str], bench: Bench) -> None
     directory.mkdir(parents=True, exist_ok=True)
     results = {"machine": about, "quick": bench.quick, "figures": document(bench.figures)}
     (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (directory / "figures.md").write_text(markdown(bench.figures) + "\n")
+    head = "".join(f"- {name}: {value}\n" for name, value in about.items())
+    (directory / "figures.md").write_text(f"{head}\n{markdown(bench.figures)}\n")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ AFTER_SECONDS = 0.05  # what goes on behind a command
 # Each verb with its goal, over podman's of the same round.
 VERBS = {"--help": 1.8, "ps": 1.8, "exec": 1.2, "run --rm": 1.2}
 IDLE_SECONDS, QUICK_IDLE_SECONDS = 10.0, 0.5
+IDLE_GOAL_MS, PSS_GOAL_KB = 0.5, 40 * 1024.0  # of a second, which is 0.05 % of a core; of daemon and keeper
 REST_SECONDS = 2.0  # from the last start to the first look
 
 Command = Callable[[], None]
@@ -75,11 +76,15 @@ def _used(used_ms: Callable[[], float], verb: str, ways: Mapping[str, Mapping[st
 
 
 def idle(bench: Bench) -> None:
-    """A daemon among containers that sleep: what it uses of the processor, and its memory."""
+    """A daemon among containers that sleep: what it uses of the processor, and its memory. Once with a client that
+    speaks gRPC, which has it begun, and once with one of ttrpc alone, as exitctl is."""
     count = bench.count(300, 3)
-    with contextlib.closing(Daemon(bench.scratch)) as daemon:
-        daemon.start_many(count)
-        _at_rest(bench, EXITD, count, (daemon.process.pid, daemon.keeper()), "daemon and keeper")
+    for way in ("gRPC", "ttrpc"):
+        with contextlib.closing(Daemon(bench.scratch, f"idle-{way}", by_ttrpc=way == "ttrpc")) as daemon:
+            daemon.start_many(count)
+            pids = (daemon.process.pid, daemon.keeper())
+            goals = (IDLE_GOAL_MS, PSS_GOAL_KB)
+            _at_rest(bench, f"{EXITD}: {way}", count, pids, f"daemon and keeper, its client speaks {way}", goals)
     if bench.has(Containerd.name):
         with contextlib.closing(Containerd(bench.scratch, tells=False)) as containerd:
             for container in few_at_once(containerd.start, [bench.id() for _ in range(count)]):
@@ -87,14 +92,19 @@ def idle(bench: Bench) -> None:
             _at_rest(bench, Containerd.name, count, (containerd.server_pid(),), "without its shims")
 
 
-def _at_rest(bench: Bench, who: str, count: int, pids: Sequence[int], note: str) -> None:
+def _at_rest(
+    bench: Bench, who: str, count: int, pids: Sequence[int], note: str,
+    goals: tuple[float | None, float | None] = (None, None),
+) -> None:  # fmt: skip
+    """`goals`: of the processor, and of the memory."""
     seconds = QUICK_IDLE_SECONDS if bench.quick else IDLE_SECONDS
     time.sleep(REST_SECONDS)
     before = sum(map(of_process_ms, pids))
     time.sleep(seconds)
     used = (sum(map(of_process_ms, pids)) - before) / seconds
-    bench.add("idle", f"{count} containers idle: processor per second", who, "ms", (used,), note=note)
-    bench.add("idle", f"{count} containers idle: PSS", who, "kB", (float(sum(map(pss_kb, pids))),), note=note)
+    what, size = f"{count} containers idle", float(sum(map(pss_kb, pids)))
+    bench.add("idle", f"{what}: processor per second", who, "ms", (used,), goal=goals[0], note=note)
+    bench.add("idle", f"{what}: PSS", who, "kB", (size,), goal=goals[1], note=note)
 
 
 CLI_ROWS: dict[str, Callable[[Bench], None]] = {"cli": cli, "idle": idle}

@@ -8,6 +8,7 @@ import signal
 import time
 from typing import Any
 
+from bench.cpumeter import metered
 from bench.figures import EXITD
 from bench.ours import Daemon
 from bench.peers import Containerd
@@ -50,10 +51,12 @@ class CriServer(WayServer):
 
 
 class CriNode:
-    """The containerd, with the images, and the exitd that its relays find."""
+    """The containerd, with the images, and the exitd that its relays find. What all of it uses of the processor is
+    metered."""
 
     def __init__(self, scratch: Scratch) -> None:
         with contextlib.ExitStack() as steps:  # the last one first
+            self.used_ms = steps.enter_context(metered())
             self.daemon = steps.enter_context(contextlib.closing(Daemon(scratch, "c")))
             state, self.root = scratch.state_place("cri"), scratch.root_place("cri")
             self._server = CriServer(state, self.root, self.daemon.state)
@@ -64,6 +67,7 @@ class CriNode:
             ctr = ("ctr", "--address", self._server.address, "--namespace", CRI_NAMESPACE)
             run(*ctr, "images", "import", "--snapshotter", "overlayfs", f"{self.root}/images.tar")
             self.call = steps.enter_context(contextlib.closing(Runtime(self._server.address)))
+            self.client = steps.enter_context(self.daemon.client())
             self._steps = steps.pop_all()
 
     def close(self) -> None:
@@ -103,6 +107,12 @@ class CriPod:
         ended.close()
         self._call("RemoveContainer", container_id=ended.id)
         return (seen - begun) * 1000, (done - begun) * 1000
+
+    def exec_sync(self, *args: str) -> None:
+        """A command in its container to its end, which is to be 0."""
+        reply = self._call("ExecSync", container_id=self._container, cmd=args)
+        if reply.exit_code:
+            raise RuntimeError(f"CRI says that {args[0]} ended with {reply.exit_code}")
 
     def close(self) -> None:
         """With all its containers. Its cgroup is what a kubelet makes and removes."""

@@ -2,9 +2,6 @@
 
 import contextlib
 import statistics
-import subprocess
-import sys
-from collections.abc import Iterator
 
 from bench.cri import CriNode, CriPod
 from bench.figures import EXITD
@@ -14,8 +11,6 @@ from supervisor.compare.harness import in_turns
 
 PAIR = (EXITD, Containerd.name)
 GOAL = 1.1  # over containerd's shim, with so many busy loops
-LOOPS = 25  # at nice 0, as good as everybody else
-BUSY = "while True: pass"
 
 
 def exit_restart(bench: Bench) -> None:
@@ -31,10 +26,8 @@ def exit_restart(bench: Bench) -> None:
             return pods[who].restart()
 
         _add(bench, in_turns(PAIR, bench.count(40, 2), one), bench.load)
-        loops = bench.count(LOOPS, 1)
-        with _busy_loops(loops):
+        with bench.crowded() as load:
             took = in_turns(PAIR, bench.count(20, 2), one)
-        load = f"load {loops}" if bench.load == "quiet" else f"load {loops}, {bench.load}"
         _add(bench, took, load, GOAL)
 
 
@@ -47,16 +40,6 @@ def _add(bench: Bench, took: dict[str, list[tuple[float, float]]], load: str, go
         bench.add("exit-restart", what, who, "ms", values, note=f"exit seen after {seen:.1f}", load=load)
     over = [ours / theirs for (_, ours), (_, theirs) in zip(took[EXITD], took[Containerd.name], strict=True)]
     bench.add("exit-restart", f"{what}, over containerd's shim", EXITD, "x", over, goal=goal, load=load)
-
-
-@contextlib.contextmanager
-def _busy_loops(count: int) -> Iterator[None]:
-    """At nice 0, on whatever core they are given."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(count):
-            loop = stack.enter_context(subprocess.Popen([sys.executable, "-S", "-c", BUSY]))
-            stack.callback(loop.kill)
-        yield
 
 
 CRI_ROWS = {"exit-restart": exit_restart}

@@ -58,9 +58,10 @@ class Shims:
         until(self._connected, "the keeper")
         self._runs: dict[str, Run] = {}
 
-    def create(self, id: str, work: Work = SLEEP) -> tuple[WayContainer, float]:
-        """A created container, and the milliseconds from asking for its shim to the shim's `created`."""
-        bundle = self._scratch.bundle(f"{id}-exitd", f"{CGROUP}/{id}", work)
+    def create(self, id: str, work: Work = SLEEP, bundle: str = "") -> tuple[WayContainer, float]:
+        """A created container, and the milliseconds from asking for its shim to the shim's `created`. `bundle`: what is
+        run, if not one for `work` that is made here."""
+        bundle = bundle or self._scratch.bundle(f"{id}-exitd", f"{CGROUP}/{id}", work)
         path = self.path_of(id)
         pid_file, runtime_log = f"{path}/pid", f"{path}/runtime.log"
         runc = (self._runc, "--root", f"{path}/rt", "--log", runtime_log, "--log-format", "json")
@@ -159,13 +160,16 @@ def _pipes(work: Work) -> Iterator[dict[int, int]]:
 
 
 class Daemon(OwnDaemon):
-    """One that makes what the rows want."""
+    """One that makes what the rows want. `by_ttrpc`: nobody here speaks gRPC to it, so that it is not begun."""
 
-    def __init__(self, scratch: Scratch, name: str = "d") -> None:
+    def __init__(self, scratch: Scratch, name: str = "d", *, by_ttrpc: bool = False) -> None:
         super().__init__(scratch.state_place(name), scratch.root_place(name))
-        self._scratch = scratch
+        self._scratch, self._by_ttrpc = scratch, by_ttrpc
         self._numbers = iter(range(1_000_000))
-        self.start()
+        self.start(by_ttrpc=by_ttrpc)
+
+    def client(self, *, by_ttrpc: bool = False) -> Client:
+        return super().client(by_ttrpc=by_ttrpc or self._by_ttrpc)
 
     def stub(self) -> Stub:
         """A connection of its own; closed with this process."""

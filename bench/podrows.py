@@ -25,7 +25,7 @@ def pod_create(bench: Bench) -> None:
         bench.add("pod-create", what, name, "s", seconds, note="all at once")
         if name != BarePods.name:
             over = [one / other for one, other in zip(seconds, bare, strict=True)]
-            goal = 1.15 if name == EXITD else None
+            goal = 1.2 if name == EXITD else None
             bench.add("pod-create", "the same over bare runc", name, "x", over, goal=goal)
 
 

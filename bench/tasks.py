@@ -17,7 +17,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.compare import podspec
 from supervisor.compare.containerdapi import ExitFeed
 from supervisor.compare.harness import killed
-from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, end_process
+from supervisor.compare.machine import LIMIT_SECONDS, SLEEP, Scratch, Work, end_process
 from supervisor.compare.server import EXITD_RUNTIME, NAMESPACE, RUNC_RUNTIME, finding_exitd
 from supervisor.compare.way import WayContainer, WayPod
 from supervisor.ttrpc.services import CallKind
@@ -60,9 +60,9 @@ class Node(Containerd):
         exec_id = f"e{next(self._numbers)}"
         return self.ctr("task", "exec", "--fifo-dir", f"{self._place}/fifo", "--exec-id", exec_id, id, *args)
 
-    def run_one(self, who: str, id: str) -> WayContainer:
-        """One that sleeps."""
-        return self._run(who, id, podspec.member_spec(self._scratch, id, SLEEP, {})).hold()
+    def run_one(self, who: str, id: str, work: Work = SLEEP) -> WayContainer:
+        """One that sleeps, as a rule."""
+        return self._run(who, id, podspec.member_spec(self._scratch, id, work, {})).hold()
 
     def end_one(self, container: WayContainer) -> None:
         """Killed, if it lives, and removed."""

@@ -75,16 +75,21 @@ class Api:
         self._call("tasks.v1.Tasks/Exec", packed((1, id), (6, text), (7, exec_id)))
         self._call("tasks.v1.Tasks/Start", packed((1, id), (2, exec_id)))
 
-    def exec_to_end(self, id: str, exec_id: str, process: dict[str, Any], seconds: float) -> int:
-        """Run such a process to its end, as CRI's ExecSync asks for it: the Wait is pending before the Start, and the
-        exec is deleted when it is answered. Return its code. Raises ApiError, TimeoutError."""
-        text = AnyMessage(type_url=PROCESS, value=json.dumps(process).encode()).SerializeToString()
-        self._call("tasks.v1.Tasks/Exec", packed((1, id), (6, text), (7, exec_id)))
-        ended = self.begin_wait(id, exec_id)
+    def exec_on_terminal(self, id: str, exec_id: str, process: dict[str, Any], output: str) -> Callable[[float], int]:
+        """Run such a process on a terminal whose output goes into the fifo at the path `output`. Return what blocks for
+        so many seconds at most until it has ended, deletes it and returns its code. Raises ApiError, TimeoutError."""
+        on_terminal = {**process, "terminal": True}
+        text = AnyMessage(type_url=PROCESS, value=json.dumps(on_terminal).encode()).SerializeToString()
+        self._call("tasks.v1.Tasks/Exec", packed((1, id), (3, output), (5, 1), (6, text), (7, exec_id)))
+        wait = self.begin_wait(id, exec_id)
         self._call("tasks.v1.Tasks/Start", packed((1, id), (2, exec_id)))
-        code = ended(seconds)
-        self._call("tasks.v1.Tasks/DeleteProcess", packed((1, id), (2, exec_id)))
-        return code
+
+        def ended(seconds: float) -> int:
+            code = wait(seconds)
+            self._call("tasks.v1.Tasks/DeleteProcess", packed((1, id), (2, exec_id)))
+            return code
+
+        return ended
 
     def kill(self, id: str, signal: int) -> None:
         self._call("tasks.v1.Tasks/Kill", packed((1, id), (3, signal)))

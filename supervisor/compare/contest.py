@@ -182,6 +182,7 @@ def conditions(scratch: machine.Scratch, plan: Plan) -> list[tuple[str, str]]:
         ("rounds", f"{plan.rounds}, of {plan.samples} samples each"),
         ("start", "a pod of pause and one member, asked for until both run"),
         ("exit", "the member's init killed until a client that waits knows"),
+        ("busy", machine.BUSY_WORDS),
         ("restart", "from the daemon's exec until it answers for every container that it runs"),
         (
             "truth",
