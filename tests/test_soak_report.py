@@ -1,5 +1,6 @@
 """What is said of a soak's samples, and the page that it writes."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from tests.soak.regression import TooFew, Verdict
 from tests.soak.run import Plan, Result, Sample
 
 MACHINE = Machine("abc123", False, "2026-01-02", "6.18.0-cloud", 2, "runc version 1.1.5")
-SAMPLE = Sample(100, 9.0, 40_000, 42, 12, 130, 15, 1, 1, 1, 1, 10, 1, 0, 5000)
+SAMPLE = Sample(100, 9.0, 30_000, 40_000, 42, 12, 90, 130, 15, 1, 1, 1, 1, 10, 1, 0, 5000)
 FLAT = tuple(replace(SAMPLE, lives=100 + 10 * n) for n in range(60))
 RESULT = Result(Plan(700, 0, 10, 100), FLAT, lives=700, ends=1100, seconds=350.0)
 
@@ -55,6 +56,15 @@ def test_lines_and_document_say_the_same() -> None:
     assert isinstance(figures, list) and {each["verdict"] for each in figures} == {"flat"}
 
 
+def test_what_was_written_is_read_and_judged_without_its_first_lives() -> None:
+    leaking = tuple(replace(each, daemon_fds=min(each.lives, 300)) for each in FLAT)
+    result = replace(RESULT, samples=leaking)
+    machine, read = report.loaded(json.dumps(report.document(MACHINE, result)))
+    assert (machine, read) == (MACHINE, result) and verdicts(read)["daemon_fds"] is Verdict.GROWS
+    assert verdicts(report.later(read, 300))["daemon_fds"] is Verdict.FLAT
+    assert "the first after 300" in report.page(machine, report.later(read, 300))
+
+
 def test_too_few_samples_are_refused() -> None:
     with pytest.raises(TooFew):
         report.page(MACHINE, replace(RESULT, samples=FLAT[:3]))
@@ -69,9 +79,9 @@ def test_a_soak_without_an_end_or_of_too_few_lives_is_refused(words: list[str]) 
 @pytest.mark.parametrize(
     ("words", "plan"),
     [
-        (["--lives", "10000"], Plan(10_000, 0, 165, 100)),
+        (["--lives", "10000"], Plan(10_000, 0, 150, 1000)),
         (["--lives", "40"], Plan(40, 0, 1, 20)),
-        (["--hours", "2"], Plan(0, 2, 50, 100)),
+        (["--hours", "2"], Plan(0, 2, 50, 1000)),
         (["--lives", "300", "--every", "7", "--warm-up", "0"], Plan(300, 0, 7, 0)),
     ],
 )

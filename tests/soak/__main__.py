@@ -11,13 +11,14 @@ import sys
 from collections.abc import Sequence
 
 from tests.attack.here import here
+from tests.attack.report import Machine
 from tests.soak import report
 from tests.soak.regression import LEAST, Verdict
-from tests.soak.run import Plan, Sample, soak
+from tests.soak.run import Plan, Result, Sample, soak
 
 SAMPLES = 60  # unless --every says otherwise
 EVERY = 50  # with --hours alone
-WARM_UP = 100  # pools of threads, caches, the allocator's arenas
+WARM_UP = 1000  # the daemon's newest events, its pools of threads, caches, the allocator's arenas
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -28,7 +29,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=-1, metavar="N", help="lives before the first sample")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.json", help="everything, for machines")
     parser.add_argument("--page", type=pathlib.Path, metavar="FILE.md", help="everything, for people")
+    parser.add_argument("--judge", type=pathlib.Path, metavar="FILE.json", help="no soak: an earlier one's --out anew")
     asked = parser.parse_args(words)
+    if asked.judge:
+        return asked
     if asked.lives <= 0 and asked.hours <= 0:
         parser.error("--lives or --hours says when it ends")
     if 0 < asked.lives < 2 * LEAST and asked.hours <= 0:
@@ -44,10 +48,7 @@ def planned(asked: argparse.Namespace) -> Plan:
 
 def main() -> int:
     asked = arguments()
-    if os.geteuid() != 0:
-        sys.exit("containers need root: run it as root")
-    machine = here()  # before files are written into the tree
-    result = soak(planned(asked), _show)
+    machine, result = _judged_anew(asked) if asked.judge else _soaked(asked)
     rows = report.judged(result)
     print(*report.lines(rows), sep="\n")
     if asked.out:
@@ -55,6 +56,18 @@ def main() -> int:
     if asked.page:
         asked.page.write_text(report.page(machine, result))
     return 0 if all(row.verdict is Verdict.FLAT for row in rows) else 1
+
+
+def _judged_anew(asked: argparse.Namespace) -> tuple[Machine, Result]:
+    machine, result = report.loaded(asked.judge.read_text())
+    return machine, report.later(result, max(asked.warm_up, result.plan.warm_up))
+
+
+def _soaked(asked: argparse.Namespace) -> tuple[Machine, Result]:
+    if os.geteuid() != 0:
+        sys.exit("containers need root: run it as root")
+    machine = here()  # before files are written into the tree
+    return machine, soak(planned(asked), _show)
 
 
 def _show(sample: Sample) -> None:

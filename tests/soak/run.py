@@ -17,7 +17,7 @@ from supervisor.api.client import Client
 from supervisor.compare.machine import pss_kb
 from tests.system import daemons, execs, lives
 from tests.system.daemons import Daemon
-from tests.system.processes import commands, cwd_of, descriptors_of, zombies_of
+from tests.system.processes import commands, cwd_of, descriptors_of, private_kb, zombies_of
 from tests.system.waits import until
 
 AT_ONCE = 6  # lives of a crowd
@@ -47,9 +47,11 @@ class Sample:
 
     lives: int
     seconds: float
+    daemon_private_kb: float
     daemon_pss_kb: float
     daemon_fds: float
     daemon_threads: float
+    keeper_private_kb: float
     keeper_pss_kb: float
     keeper_fds: float
     keeper_threads: float
@@ -180,9 +182,11 @@ def look(state: _Soak) -> Sample:
     return Sample(
         lives=state.lives,
         seconds=round(state.seconds, 1),
+        daemon_private_kb=private_kb(daemon),
         daemon_pss_kb=pss_kb(daemon),
         daemon_fds=there.daemon_fds,
         daemon_threads=_threads(daemon),
+        keeper_private_kb=private_kb(keeper),
         keeper_pss_kb=pss_kb(keeper),
         keeper_fds=there.keeper_fds,
         keeper_threads=_threads(keeper),
