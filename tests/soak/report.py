@@ -108,9 +108,9 @@ not that there is none: what this run could have missed is the interval's upper 
 independent, which those of memory are not quite, so that it is too narrow there. The database grows by design, two rows
 for each end, until `retention` ([configuration.md](configuration.md)) deletes as many as come; that is its bound.
 
-Two things of the daemon grow and then stop. It keeps the newest 4,096 events for those who follow them, which some 800
-lives fill; the first samples come after that. And it keeps the parts of 16,384 paths of cgroups, some 0.4 kB for each
-life, which ten thousand or more lives fill: a shorter soak than that has its daemon grow by so much.
+Two things of the daemon are known to grow and then to stop: the newest 4,096 events, which some 800 lives fill, and the
+parts of 16,384 paths of cgroups, some 0.4 kB for each life. Whether they are all of its growth, only a soak of many
+thousand lives can say.
 
 PSS is also changed by other programs of the machine that begin or end and share libraries with it. What a process has
 written and shares with nobody (Private_Dirty) is not.
