@@ -37,7 +37,7 @@ TYPES_AND_C := $(PY) -m mypy supervisor shim tests .ci client $(wildcard bench) 
 # much of their time, and when they come to work they should not wait for a processor, too.
 LATER := renice -n 5 -p $$$$ >/dev/null &&
 JUDGED := $(PY) -m tests.optionrecord $(OPTIONS)
-.PHONY: help deps venv bytecode demo test unit system options check ci smoke bench compare compare-check rig attack deb wheels vm vm-test api clean
+.PHONY: help deps venv bytecode demo test unit system options check ci smoke bench compare compare-check rig attack soak deb wheels vm vm-test api clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -136,6 +136,12 @@ SEEDS ?= 1 2 3
 attack: deps bytecode ## lives under kills, stops and failures, judged; writes docs/reliability.md; EXITS=, SEEDS= (root; hours)
 	@mkdir -p build
 	@$(RUN) $(PY) -m tests.attack --seed $(SEEDS) --exits $(EXITS) --out build/attack.json --page docs/reliability.md
+
+LIVES ?= 10000
+
+soak: deps bytecode ## so many lives through one exitd, and whether it grows with them; writes docs/soak.md; LIVES= (root; an hour)
+	@mkdir -p build
+	@$(RUN) $(PY) -m tests.soak --lives $(LIVES) --out build/soak.json --page docs/soak.md
 
 DEB_SUITES ?= bookworm trixie forky
 DEB_REVISION ?= 1

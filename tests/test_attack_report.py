@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.attack import report
+from tests.attack import peers, report
 from tests.attack.__main__ import arguments
 from tests.attack.judge import Verdict
 from tests.attack.report import Machine, Refused
@@ -89,8 +89,21 @@ def test_only_the_findings_are_written_anew() -> None:
     assert report.rows_anew(text, FINDINGS) == text
     mended = {**FINDINGS, "S2": {"what": "it leaks", "tests": ["tests/c.py::d"], "open": "in part"}}
     assert report.rows_anew(text, mended) == text.replace("open: not yet", "`tests/c.py::d`<br>open: in part")
-    with pytest.raises(Refused, match="no table"):
+    with pytest.raises(Refused, match="lacks a section about others"):
         report.rows_anew("nothing", FINDINGS)
+    with pytest.raises(Refused, match="lacks a table of rows"):
+        report.rows_anew(report.beside(), FINDINGS)
+
+
+def test_what_is_known_of_others_is_written_anew_with_the_findings() -> None:
+    text = report.page(MACHINE, [RESULT, OTHER], FINDINGS)
+    assert report.rows_anew(text.replace("moby#43491", "a thread"), FINDINGS) == text
+
+
+def test_of_each_misfortune_each_engine_has_a_cell() -> None:
+    for row in peers.ROWS:
+        assert len(row.cells()) == len(peers.HEAD) and all(row.cells())
+        assert not any("|" in cell or "\n" in cell for cell in row.cells())
 
 
 def test_the_findings_in_the_page_are_those_there_are() -> None:

@@ -10,9 +10,9 @@ TESTS = pathlib.Path(__file__).resolve().parent
 ROWS = [
     *(f"T{n}" for n in range(1, 14)),
     *(f"L{n}" for n in range(1, 10)),
+    *(f"B{n}" for n in range(1, 7)),
     *(f"S{n}" for n in range(1, 10)),
-    "V1",
-    *(f"V{n}" for n in range(4, 9)),
+    *(f"V{n}" for n in range(1, 9)),
 ]
 
 

@@ -226,7 +226,7 @@ def test_make_help_lists_every_target_a_person_calls() -> None:
     done = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     listed = {line.split(" ")[0] for line in done.stdout.splitlines()}
     tests = "test unit system options check ci smoke"
-    others = "help deps venv demo bench compare compare-check rig attack deb wheels vm vm-test api clean"
+    others = "help deps venv demo bench compare compare-check rig attack soak deb wheels vm vm-test api clean"
     assert listed == {*tests.split(), *others.split()}
 
 

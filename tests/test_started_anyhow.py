@@ -46,7 +46,7 @@ def dry(target: str) -> str:
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-@pytest.mark.parametrize("target", ["unit", "system", "check", "ci", "bench", "compare", "rig", "attack"])
+@pytest.mark.parametrize("target", ["unit", "system", "check", "ci", "bench", "compare", "rig", "attack", "soak"])
 def test_byte_code_is_made_before_hundreds_of_pythons_are_started(target: str) -> None:
     lines = [line for line in dry(target).splitlines() if not line.startswith(".ci/deps")]
     made = ("-m compileall ", "'make --no-print-directory bytecode'")  # `ci` has something beside it

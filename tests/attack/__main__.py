@@ -1,26 +1,24 @@
 """`python -m tests.attack --seed N --exits N`: many lives under misfortunes, and what was reported wrongly.
 
-`--merge A.json B.json --page FILE.md` writes one page of several runs, `--rows --page FILE.md` only its table of rows.
+`--merge A.json B.json --page FILE.md` writes one page of several runs, `--rows --page FILE.md` only its findings and
+what is known of others.
 """
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
 from types import FrameType
 
 from tests.attack import lives, misfortunes, report, smallpids
+from tests.attack.here import ROOT, here
 from tests.attack.report import Machine
 from tests.attack.run import Plan, Result, attack
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -44,7 +42,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--merge", type=pathlib.Path, nargs="+", metavar="FILE.json", help="no attack: results of others"
     )
-    parser.add_argument("--rows", action="store_true", help="no attack: the findings in --page anew")
+    parser.add_argument("--rows", action="store_true", help="no attack: the findings and others in --page anew")
     parser.add_argument(
         "--log", type=pathlib.Path, metavar="FILE", help="exitd's log of the last attack; FILE.containerd: containerd's"
     )
@@ -80,7 +78,7 @@ def _attack(asked: argparse.Namespace) -> int:
         return 0
     if os.geteuid() != 0:
         sys.exit("containers need root: run it as root")
-    machine, results = _machine(), list[Result]()
+    machine, results = here(), list[Result]()
     if asked.page and machine.is_dirty:  # hours before the page would be
         raise report.Refused("the page is about one commit: commit your changes first")
     signal.signal(signal.SIGTERM, _interrupt)
@@ -126,25 +124,6 @@ def _show(plan: Plan) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _machine() -> Machine:
-    return Machine(
-        commit=_said("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"),
-        is_dirty=bool(_said("git", "-C", str(ROOT), "status", "--porcelain")),
-        date=datetime.date.today().isoformat(),
-        kernel=os.uname().release,
-        processors=os.cpu_count() or 0,
-        runtime=_said("runc", "--version"),
-    )
-
-
-def _said(*words: str) -> str:
-    """The first line; empty where there is no such program."""
-    if shutil.which(words[0]) is None:
-        return ""
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
-    return next(iter(done.stdout.splitlines()), "")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain, combinations
 from typing import Any
 
+from tests.attack import peers
 from tests.attack.judge import Verdict
 from tests.attack.run import Plan, Result
 
 SHOWN = 10  # sentences of one kind, on the terminal
-ROWS_BEGIN, ROWS_END = "<!-- rows: begin -->", "<!-- rows: end -->"
+ROWS_BEGIN, ROWS_END = "<!-- rows: begin -->", "<!-- rows: end -->\n"
+PEERS_BEGIN, PEERS_END = "<!-- peers: begin -->", "<!-- peers: end -->\n"
 
 
 class Refused(ValueError):
@@ -122,6 +124,7 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
         _table(("Misfortune", "times"), met.items()),
         _table(("Seed", "exits", "lives", "seconds"), by_seed),
         SEEDS,
+        beside(),
         HELD,
         rows(findings),
     ]
@@ -136,7 +139,14 @@ def _version(kernels: str) -> str:
 def rows(findings: Mapping[str, Mapping[str, Any]]) -> str:
     """A line for each finding: what broke, and the tests that hold it now, or why none does."""
     found = [(name, says["what"], _held(says)) for name, says in findings.items()]
-    return f"{ROWS_BEGIN}\n{_table(('Row', 'what broke', 'held by'), found)}{ROWS_END}\n"
+    return f"{ROWS_BEGIN}\n{_table(('Row', 'what broke', 'held by'), found)}{ROWS_END}"
+
+
+def beside() -> str:
+    """What others say of an end after the same deaths."""
+    table = _table(peers.HEAD, [row.cells() for row in peers.ROWS])
+    parts = peers.TITLE, peers.introduction(), table, f"{peers.FAIRNESS}{PEERS_END}"
+    return f"{PEERS_BEGIN}\n{chr(10).join(parts)}"
 
 
 def _held(says: Mapping[str, Any]) -> str:
@@ -145,12 +155,18 @@ def _held(says: Mapping[str, Any]) -> str:
 
 
 def rows_anew(text: str, findings: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page with today's findings; everything else of it stays. Raises Refused."""
-    before, begin, rest = text.partition(ROWS_BEGIN)
-    _, end, after = rest.partition(f"{ROWS_END}\n")
-    if not begin or not end:
-        raise Refused("the page has no table of rows")
-    return before + rows(findings) + after
+    """The page with today's findings and what is known of others; all else stays. Raises Refused."""
+    with_peers = _between(text, PEERS_BEGIN, PEERS_END, beside(), "a section about others")
+    return _between(with_peers, ROWS_BEGIN, ROWS_END, rows(findings), "a table of rows")
+
+
+def _between(text: str, begin: str, end: str, part: str, what: str) -> str:
+    """The text with `part` in the place of what is between the marks, with these. Raises Refused."""
+    before, is_begun, rest = text.partition(begin)
+    _, is_ended, after = rest.partition(end)
+    if not is_begun or not is_ended:
+        raise Refused(f"the page lacks {what}")
+    return before + part + after
 
 
 WRONGS = {

@@ -162,7 +162,7 @@ class Questions:
 def test_a_disk_that_flushes_in_5_seconds_holds_up_the_others_once_and_what_is_answered_is_on_it(
     disk: Faulty, daemon: Daemon
 ) -> None:
-    """Once: the ring's first write, which finds out. The ends behind it wait for the database, and nobody else does."""
+    """Once: the ring's first write, which finds out. Another thread writes the blocks of the ends behind it."""
     with daemon.client() as client:
         boxes = [lives.up(client, "sh", "-c", GATE) for _ in range(4)]
         waits = [client.begin_wait(box.id) for box in boxes]

@@ -1,0 +1,1 @@
+"""A soak: many lives through one exitd, and whether anything of it grows with them."""
