@@ -170,6 +170,11 @@ class Machine:
         assert done.status == 0, f"{words}: {done}"
         return done.out
 
+    def kernels_source(self) -> str:
+        """Which word of this kernel's an end without shim and keeper has."""
+        major, minor = self.say("uname", "-r").split(".")[:2]
+        return "pidfd" if (int(major), int(minor)) >= (6, 15) else "procevents"
+
     def python(self, script: str, *words: str) -> list[dict[str, object]]:
         """What a script of tests/vm/guest prints: a line of JSON each."""
         out = self.say("/opt/exitd/bin/python", f"/opt/tree/tests/vm/guest/{script}", *words)
