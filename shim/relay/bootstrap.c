@@ -32,7 +32,7 @@ static int read_all(char *out)
 	return -ETIMEDOUT;
 }
 
-static int differs(const char *word, struct text text)
+static bool differs(const char *word, struct text text)
 {
 	return *word && (strlen(word) != text.size || memcmp(word, text.at, text.size));
 }

@@ -4,7 +4,7 @@
 
 #include "relay.h"
 
-static int same(struct text a, struct text b)
+static bool same(struct text a, struct text b)
 {
 	return a.size == b.size && !memcmp(a.at, b.at, a.size);
 }

@@ -162,9 +162,9 @@ static void response(struct courier *c, const struct reader *in)
 		fail(c, code > 0 ? code : CODE_UNAVAILABLE, "containerd's answer cannot be read");
 }
 
-/* Bytes of containerd. 1: the connection is to be closed. An answer to a request of which a part has not left yet is no
- * answer to it, and the next request must not follow that half one. */
-int courier_hear(struct courier *c, const char *data, size_t size)
+/* Bytes of containerd. Whether the connection is to be closed. An answer to a request of which a part has not left yet
+ * is no answer to it, and the next request must not follow that half one. */
+bool courier_hear(struct courier *c, const char *data, size_t size)
 {
 	struct reader *in = &c->from_containerd;
 	int whole;
@@ -176,24 +176,25 @@ int courier_hear(struct courier *c, const char *data, size_t size)
 		if (in->type == FRAME_RESPONSE && c->number && in->stream == c->stream - 1) {
 			if (c->to_containerd.end > c->to_containerd.at) {
 				fail(c, CODE_UNAVAILABLE, "containerd has answered half a request");
-				return 1;
+				return true;
 			}
 			response(c, in);
 		}
 		reader_next(in);
 	}
-	return 0;
+	return false;
 }
 
-/* Nobody is waited for without an end. 1: the connection is to be closed, since an answer may still come over it. */
-int courier_look(struct courier *c, int64_t now_ms)
+/* Nobody is waited for without an end. Whether the connection is to be closed, since an answer may still come over
+ * it. */
+bool courier_look(struct courier *c, int64_t now_ms)
 {
 	if (!c->number)
-		return 0;
+		return false;
 	if (!c->due_ms)
 		c->due_ms = now_ms + (c->is_up ? ANSWER_MS : CONNECT_MS);
 	if (now_ms < c->due_ms)
-		return 0;
+		return false;
 	fail(c, CODE_UNAVAILABLE, c->is_up ? "containerd does not answer" : "containerd takes no connection");
 	return c->is_up;
 }

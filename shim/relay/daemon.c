@@ -203,22 +203,22 @@ static void remove_socket(struct relay *r)
 	r->inode = 0;
 }
 
-/* 1: nobody is given this address any more, and nobody who was given it is about to come. The lock is that of `start`
- * and is kept to the end. */
-static int leave(struct relay *r)
+/* Whether nobody is given this address any more, and nobody who was given it is about to come. The lock is that of
+ * `start` and is kept to the end. */
+static bool leave(struct relay *r)
 {
 	struct epoll_event event;
 	int lock_fd = place_lock(LEAVE_MS);
 
 	if (lock_fd == -EINTR)
-		return 0;
+		return false;
 	if (epoll_wait(r->epoll_fd, &event, 1, 0) == 0) {
 		remove_socket(r);
-		return 1;
+		return true;
 	}
 	if (lock_fd >= 0)
 		close(lock_fd);
-	return 0;
+	return false;
 }
 
 static void loop(struct relay *r)

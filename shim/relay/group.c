@@ -13,7 +13,7 @@ struct scan {
 	const char *end;
 };
 
-static int is(struct text text, const char *word)
+static bool is(struct text text, const char *word)
 {
 	return text.size == strlen(word) && !memcmp(text.at, word, text.size);
 }
@@ -24,13 +24,13 @@ static void blanks(struct scan *s)
 		s->at++;
 }
 
-static int next_is(struct scan *s, char c)
+static bool next_is(struct scan *s, char c)
 {
 	blanks(s);
 	if (s->at == s->end || *s->at != c)
-		return 0;
+		return false;
 	s->at++;
-	return 1;
+	return true;
 }
 
 /* The bytes between the quotes; escapes stay as they are written. */

@@ -27,7 +27,7 @@ static const struct kind {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static int same(struct text a, struct text b)
+static bool same(struct text a, struct text b)
 {
 	return a.size == b.size && !memcmp(a.at, b.at, a.size);
 }
@@ -81,9 +81,9 @@ static void give_up(struct task *t)
 	t->brought = 0;
 }
 
-/* 1: containerd is not to get this event of exitd's, since the relay has brought the end that it tells, or the end that it
- * comes before. Else it goes its way; `note` says what that means once containerd has it. */
-int news_is_old(struct witness *w, struct text request, struct news *note)
+/* Whether containerd is not to get this event of exitd's, since the relay has brought the end that it tells, or the end
+ * that it comes before. Else it goes its way; `note` says what that means once containerd has it. */
+bool news_is_old(struct witness *w, struct text request, struct news *note)
 {
 	struct text id;
 	int what = what_of(request, &id);
@@ -95,12 +95,12 @@ int news_is_old(struct witness *w, struct text request, struct news *note)
 		if (what == NEWS_CREATE && t->stage == TASK_GONE)
 			give_up(t);
 		if (t->brought & NEWS_DELETE)
-			return 1;
+			return true;
 	}
 	t = oldest(w, id);
 	*note = (struct news){ .task = t ? t->number : 0, .what = what };
 	if (!t || what == NEWS_CREATE || what == NEWS_DELETE)
-		return 0;
+		return false;
 	return t->brought & NEWS_EXIT || t->brought & what & NEWS_OOM;
 }
 

@@ -245,7 +245,7 @@ struct news {
 	int what;
 	int is_ours;
 };
-int news_is_old(struct witness *w, struct text request, struct news *note);
+bool news_is_old(struct witness *w, struct text request, struct news *note);
 char *news_next(const struct witness *w, int is_away, struct news *note, size_t *size);
 void news_taken(struct witness *w, const struct news *note);
 void news_sweep(struct witness *w);
@@ -319,8 +319,8 @@ void courier_bring(struct courier *c, int is_away, int64_t now_ms);
 bool courier_wants(const struct courier *c);
 void courier_up(struct courier *c);
 void courier_down(struct courier *c);
-int courier_hear(struct courier *c, const char *data, size_t size);
-int courier_look(struct courier *c, int64_t now_ms);
+bool courier_hear(struct courier *c, const char *data, size_t size);
+bool courier_look(struct courier *c, int64_t now_ms);
 /* cffi: end */
 
 #endif

@@ -36,12 +36,12 @@ static const struct {
 };
 enum { CALLS_KNOWN = sizeof calls / sizeof *calls };
 
-static int is(struct text text, const char *word)
+static bool is(struct text text, const char *word)
 {
 	return text.size == strlen(word) && !memcmp(text.at, word, text.size);
 }
 
-static int begins(struct text text, const char *word)
+static bool begins(struct text text, const char *word)
 {
 	return text.size >= strlen(word) && !memcmp(text.at, word, strlen(word));
 }

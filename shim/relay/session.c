@@ -99,15 +99,15 @@ static void stand_in(struct session *s, struct request *r, struct text reply)
 		pending_drop(&s->pending, r);
 }
 
-/* 1: answered by what the relay has seen of the task's end. */
-static int from_witness(struct session *s, struct request *r)
+/* Whether it is answered by what the relay has seen of the task's end. */
+static bool from_witness(struct session *s, struct request *r)
 {
 	struct task *t = s->witness && s->witness->ended && !r->answered ? witness_named(s->witness, r->payload) : NULL;
 	char *reply;
 	int size;
 
 	if (!t)
-		return 0;
+		return false;
 	size = witness_answer(t, r, &reply);
 	if (size >= 0 && r->kind == CALL_DELETE) {
 		r->owed = t->exec.size > 0;
@@ -120,8 +120,8 @@ static int from_witness(struct session *s, struct request *r)
 	return size >= 0;
 }
 
-/* 1: answered by what the relay knows of a task of which exitd has said nothing. */
-static int from_the_first(struct session *s, struct request *r)
+/* Whether it is answered by what the relay knows of a task of which exitd has said nothing. */
+static bool from_the_first(struct session *s, struct request *r)
 {
 	char *reply = NULL;
 	int size = s->witness ? witness_last(s->witness, r, &reply) : -ENOENT;
@@ -132,20 +132,20 @@ static int from_the_first(struct session *s, struct request *r)
 	return size >= 0;
 }
 
-/* 1: answered as the relay has seen it end, or as exitd last did. */
-static int from_memory(struct session *s, struct request *r)
+/* Whether it is answered as the relay has seen it end, or as exitd last did. */
+static bool from_memory(struct session *s, struct request *r)
 {
 	const struct cached *known;
 
 	if (r->kind != CALL_LOOK || r->answered)
 		return r->answered;
 	if (from_witness(s, r))
-		return 1;
+		return true;
 	known = cache_find(s->cache, r->method, r->payload);
 	if (!known)
 		return from_the_first(s, r);
 	stand_in(s, r, known->reply);
-	return 1;
+	return true;
 }
 
 static void request(struct session *s, struct reader *in, int64_t now_ms)

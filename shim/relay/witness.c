@@ -9,12 +9,12 @@
 enum { UNKNOWN, CREATED, RUNNING, STOPPED, PAUSED };	/* process.Status */
 enum { NUMBERS_ROOM = 128 };			/* of a reply, what is no text of the task's */
 
-static int same(struct text a, struct text b)
+static bool same(struct text a, struct text b)
 {
 	return a.size == b.size && !memcmp(a.at, b.at, a.size);
 }
 
-static int is(struct text text, const char *word)
+static bool is(struct text text, const char *word)
 {
 	return same(text, (struct text){ word, strlen(word) });
 }
@@ -289,16 +289,16 @@ static int no_process(const struct request *r, char *out, size_t room)
 
 /* exitd's events come first (a sandbox has none), and exitd has to hear of it when it is back, whatever becomes of the
  * relay. An exec's goes with its task's, and its Delete is repeated to exitd. */
-static int may_delete(struct task *t)
+static bool may_delete(struct task *t)
 {
 	if (t->exec.size)
-		return 1;
+		return true;
 	t->is_wanted |= t->is_sandbox || t->taken & NEWS_EXIT;
 	return t->is_wanted && t->is_noted;
 }
 
 /* Whether its answer tells in which state the task is. */
-static int is_of_state(const struct request *r)
+static bool is_of_state(const struct request *r)
 {
 	return is(r->method, "State") || is(r->method, "SandboxStatus") || is(r->method, "PingSandbox");
 }

@@ -52,6 +52,7 @@ def _named(text: str, details: Iterable[Any]) -> ExitdError | None:
     named = REASONS.get(info.reason, ExitdError)(text or info.reason)
     named.reason = info.reason  # a newer daemon may have words this client has no class for
     named.metadata = dict(info.metadata)
+    named.is_answer = True
     return named
 
 

@@ -22,12 +22,11 @@ from typing import Never
 import click
 
 from supervisor import __version__
-from supervisor.cli.app import OWN_FAILURE, READER_GONE, Commands, complain, exit_code
+from supervisor.cli.app import OF_A_CONTAINER, OWN_FAILURE, READER_GONE, Commands, complain, exit_code
 from supervisor.model.errors import ExitdError
 
 MOST_SHOWN = 200  # characters of a word
 INTERRUPTED = 130  # 128 + SIGINT
-OF_A_CONTAINER = ("run", "create", "exec")  # 2 may be their container's code
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

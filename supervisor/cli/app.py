@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from supervisor.model.errors import ExitdError
+from supervisor.model.errors import BadRequest, ExitdError
 
 if TYPE_CHECKING:
     from supervisor.api.client import Client
@@ -19,6 +19,10 @@ READER_GONE = 141  # 128 + SIGPIPE: the reader of the output has closed it
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 TIMED_OUT = 124  # timeout(1)'s
+USAGE = 2  # a wrong command line, click's number
+OF_A_CONTAINER = ("run", "create", "exec")  # 2 may be their container's code
+OF_A_FILE = ("play", "runp")  # what is wrong may be in the file
+VERB = f"{__name__}.verb"  # the innermost one, in click's meta of the whole command line
 
 EXIT_CODES = {"COMMAND_NOT_EXECUTABLE": NOT_EXECUTABLE, "COMMAND_NOT_FOUND": NOT_FOUND}
 
@@ -118,6 +122,7 @@ class Verbs(click.Group):
             if words in verbs.REFUSED:
                 ctx.fail(f"{words}: {verbs.REFUSED[words]}")
         name, command, rest = super().resolve_command(ctx, args)
+        ctx.meta[VERB] = name
         if command is not None and name is not None:
             self._prepare(ctx, command, name, rest)
         return name, command, rest
@@ -143,11 +148,17 @@ class Commands(Verbs):
         return ""
 
     def invoke(self, ctx: click.Context) -> object:
-        """click would exit with 1 after a closed pipe, as a container may."""
+        """click would exit with 1 after a closed pipe, as a container may. What exitctl itself finds wrong with a word is
+        a wrong command line, as what click finds is."""
         try:
             result: object = super().invoke(ctx)
         except BrokenPipeError:
             ctx.exit(READER_GONE)
+        except BadRequest as error:
+            if error.is_answer or ctx.meta.get(VERB) in (*OF_A_CONTAINER, *OF_A_FILE):
+                raise
+            complain(str(error))
+            ctx.exit(USAGE)
         return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:

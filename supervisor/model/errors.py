@@ -31,6 +31,7 @@ class ExitdError(Exception):
     """
 
     reason = "INTERNAL"
+    is_answer = False  # True in exitctl, of an error that the daemon has named
 
     def __init__(self, text: str, **metadata: str) -> None:
         super().__init__(_readable(text))
