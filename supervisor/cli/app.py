@@ -148,8 +148,8 @@ class Commands(Verbs):
         return ""
 
     def invoke(self, ctx: click.Context) -> object:
-        """click would exit with 1 after a closed pipe, as a container may. What exitctl itself finds wrong with a word is
-        a wrong command line, as what click finds is."""
+        """click would exit with 1 after a closed pipe, as a container may. What exitctl itself finds wrong with a word
+        is a wrong command line, as what click finds is."""
         try:
             result: object = super().invoke(ctx)
         except BrokenPipeError:
