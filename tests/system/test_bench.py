@@ -85,7 +85,7 @@ with metered() as outer:
         subprocess.run([sys.executable, "-S", "-c", "for _ in range(10**7): pass"], check=True)
         used = outer() - begun[0], inner() - begun[1]
     assert cgroup() == within != before, cgroup()
-    assert outer() >= begun[0] + used[0] > begun[0] + 20, (begun, used)
+    assert used[0] > 20 and abs(outer() - begun[0] - used[0]) < used[0] / 2, (begun, used)  # it goes on
     assert abs(used[0] - used[1]) < used[0] / 2, used
 assert cgroup() == before
 """
