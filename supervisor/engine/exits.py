@@ -181,37 +181,6 @@ class Exits:
         self._node.pending.add(key)  # at once: whoever looks meanwhile sees that its phase is not the last word
         self._node.spawn(self.end(key, report))
 
-    # -- it waits for what has to be stored before it
-
-    @contextlib.contextmanager
-    def held_back(self, container_id: str) -> Iterator[None]:
-        """For the length of the block: an exit of the container that is seen meanwhile is stored after it, or by the
-        next daemon where this one is closing. Two blocks for one container hold the same exit; the first to end lets go
-        of it."""
-        self._held.setdefault(container_id, asyncio.get_running_loop().create_future())
-        try:
-            yield
-        finally:
-            held, container = self._held.pop(container_id, None), self._node.containers.get(container_id)
-            if held is not None and held.done() and container is not None and not self._node.closing:
-                self._end_soon(RunKey(container_id, container.run), held.result())
-
-    def is_held_back(self, container_id: str) -> bool:
-        """Whether such a block is running, with or without an exit that waits for its end."""
-        return container_id in self._held
-
-    def known(self, container_id: str) -> Report | None:
-        """Return the exit that waits for the end of a block of `held_back`; None if there is none yet."""
-        held = self._held.get(container_id)
-        return held.result() if held is not None and held.done() else None
-
-    async def seen_within(self, container_id: str, seconds: float) -> Report | None:
-        """As `known`, but wait for it. Raises KeyError outside of such a block."""
-        await asyncio.wait([self._held[container_id]], timeout=seconds)
-        return self.known(container_id)
-
-    # -- it is stored
-
     async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
         """Store an end, however long the store refuses. No client hears of it before. A second one of the same run is
         refused by the step, and one of an earlier run is passed over."""
@@ -232,18 +201,6 @@ class Exits:
         await self._node.surely(key.container, ended)
         self._node.pending.discard(key)
         self._note_stored(key)
-
-    # -- how long it took
-
-    def _note_seen(self, key: RunKey, report: Report) -> None:
-        self._since.setdefault(key, asyncio.get_running_loop().time())
-        if not report.at_is_found:
-            self.seen.observe((self._node.clock.now_ns() - report.at_ns) / 1e9)
-
-    def _note_stored(self, key: RunKey) -> None:
-        since = self._since.pop(key, None)
-        if since is not None:
-            self.stored.observe(asyncio.get_running_loop().time() - since)
 
     async def _end_rest(self, container: Container) -> int:
         """Kill what init has left in its cgroup. Its end is stored whatever becomes of that. Return how many processes
@@ -280,6 +237,47 @@ class Exits:
         pause = self._node.containers.get(container.spec.sandbox or container.id)
         of_pod = pause.spec.pod.memory_bytes if pause is not None and pause.spec.pod is not None else 0
         return min((each for each in (container.spec.memory_bytes, of_pod) if each), default=0)
+
+    # -- one that waits for what has to be stored before it
+
+    @contextlib.contextmanager
+    def held_back(self, container_id: str) -> Iterator[None]:
+        """For the length of the block: an exit of the container that is seen meanwhile is stored after it, or by the
+        next daemon where this one is closing. Two blocks for one container hold the same exit; the first to end lets go
+        of it."""
+        self._held.setdefault(container_id, asyncio.get_running_loop().create_future())
+        try:
+            yield
+        finally:
+            held, container = self._held.pop(container_id, None), self._node.containers.get(container_id)
+            if held is not None and held.done() and container is not None and not self._node.closing:
+                self._end_soon(RunKey(container_id, container.run), held.result())
+
+    def is_held_back(self, container_id: str) -> bool:
+        """Whether such a block is running, with or without an exit that waits for its end."""
+        return container_id in self._held
+
+    def known(self, container_id: str) -> Report | None:
+        """Return the exit that waits for the end of a block of `held_back`; None if there is none yet."""
+        held = self._held.get(container_id)
+        return held.result() if held is not None and held.done() else None
+
+    async def seen_within(self, container_id: str, seconds: float) -> Report | None:
+        """As `known`, but wait for it. Raises KeyError outside of such a block."""
+        await asyncio.wait([self._held[container_id]], timeout=seconds)
+        return self.known(container_id)
+
+    # -- how long it took
+
+    def _note_seen(self, key: RunKey, report: Report) -> None:
+        self._since.setdefault(key, asyncio.get_running_loop().time())
+        if not report.at_is_found:
+            self.seen.observe((self._node.clock.now_ns() - report.at_ns) / 1e9)
+
+    def _note_stored(self, key: RunKey) -> None:
+        since = self._since.pop(key, None)
+        if since is not None:
+            self.stored.observe(asyncio.get_running_loop().time() - since)
 
     # -- what else the families report of a run
 
