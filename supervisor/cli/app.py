@@ -21,7 +21,7 @@ NOT_FOUND = 127
 TIMED_OUT = 124  # timeout(1)'s
 USAGE = 2  # a wrong command line, click's number
 OF_A_CONTAINER = ("run", "create", "exec")  # 2 may be their container's code
-OF_A_FILE = ("play", "runp")  # what is wrong may be in the file
+OF_A_FILE = ("play", "runp", "cp", "export")  # a file may be what is wrong
 VERB = f"{__name__}.verb"  # the innermost one, in click's meta of the whole command line
 
 EXIT_CODES = {"COMMAND_NOT_EXECUTABLE": NOT_EXECUTABLE, "COMMAND_NOT_FOUND": NOT_FOUND}

@@ -18,7 +18,7 @@ from supervisor.cli.app import complain, connect, each, now_ns
 from supervisor.cli.manifest.sandboxconfig import read_config
 from supervisor.cli.shape import Document
 from supervisor.cli.spoken import nanoseconds
-from supervisor.model.errors import BadRequest
+from supervisor.model.errors import BadRequest, NoSuchContainer
 
 Command = Callable[..., int]
 
@@ -166,7 +166,7 @@ def inspectp(
     if not words:
         words = tuple(p.id for p in _choose(client, "", name, namespace, state, labels, 1 if latest else last))
     if not words:
-        raise BadRequest("no pod: name some; `exitctl pods` lists them")
+        raise NoSuchContainer("no pod: name some; `exitctl pods` lists them")
     found: list[pb.Pod] = []
     worst = each(words, lambda word: found.append(client.inspect_pod(word)), quiet=True)
     if output == "table":

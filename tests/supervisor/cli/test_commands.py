@@ -308,7 +308,7 @@ def test_ps_hands_filters_to_the_daemon(daemon: FakeDaemon, exitctl: Exitctl) ->
 def test_an_unknown_format_or_field_is_named(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     assert "'yaml'" in exitctl("ps", "--format", "yaml").err
     outcome = exitctl("inspect", "-f", "{{.State.Pidd}}", "web")
-    assert outcome.code == 125 and ".State.Pidd" in outcome.err
+    assert outcome.code == 2 and ".State.Pidd" in outcome.err
 
 
 def test_inspect_is_a_list_and_goes_on_after_one_that_is_not_there(daemon: FakeDaemon, exitctl: Exitctl) -> None:
@@ -494,7 +494,8 @@ def test_run_says_that_its_container_was_killed_for_memory(
         (("run", "--nope"), 125),
         (("create", "--stop-timeout", "soon"), 125),
         (("exec", "web"), 125),
-        (("logs", "--tail", "x", "web"), 125),
+        (("logs", "--tail", "x", "web"), 2),
+        (("play", "/nonexistent.yaml"), 125),
     ],
 )
 def test_a_wrong_command_line_is_2_except_where_that_may_be_the_containers_code(

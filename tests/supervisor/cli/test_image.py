@@ -145,7 +145,7 @@ def test_load_and_import_read_standard_input_and_keep_nothing_of_it(
 def test_a_terminal_is_not_read(store: FakeDaemon, exitctl: Exitctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     outcome = exitctl("image", "load")
-    assert outcome.code == 125 and "pipe it in" in outcome.err
+    assert outcome.code == 2 and "pipe it in" in outcome.err
     assert not store.asked
 
 
