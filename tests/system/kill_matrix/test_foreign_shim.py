@@ -21,6 +21,7 @@ pytestmark = pytest.mark.observed()
 TRUE = {"exited by shimv2-wait", "signaled by shimv2-wait", "unknown by shimv2-wait", "never-started by shimv2-wait"}
 SHIM_LOST = {
     *("exited by pidfd", "signaled by pidfd", "unknown by shimv2-delete", "unknown by none"),
+    *("exited by shimv2-event", "signaled by shimv2-event"),  # it was killed after its event and before its answer
     *(f"never-started by {source}" for source in ("pidfd", "zombie", "shimv2-delete", "none")),
 }
 
