@@ -212,4 +212,4 @@ def test_ctrl_c_ends_the_showing_and_stop_the_watch(cli: Cli, client: Client) ->
         assert again.returncode == 0
         assert client.watches() == ()
         assert cli("watch", "--stop", pid).code == 125
-        assert cli("watch").code == cli("watch", "--list", pid).code == 125
+        assert cli("watch").code == cli("watch", "--list", pid).code == 2
