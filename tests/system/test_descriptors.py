@@ -65,6 +65,8 @@ def test_clients_that_only_stay_delay_no_end_of_a_container_and_fill_no_log(daem
             ended = waiting.result(LIMIT_SECONDS)
         assert ended is not None and (ended.kind, ended.signal) == ("signaled", 9)
     until(daemon.answers, "exitd does not answer when they have left")
+    with daemon.client() as client:
+        client.remove(made.id, force=False)  # when it is cleaned up
     log = daemon.log.read_text()
     assert "no descriptors for more connections" in log
     assert "out of system resource" not in log
