@@ -31,5 +31,5 @@ def test_a_page_of_yesterday_is_seen_and_only_its_tables_are_written_anew() -> N
 
 
 def test_the_examples_print_the_words_of_the_product() -> None:
-    assert f"Error: --network-alias: {refused.words_of('--network-alias')}\n" in PAGE
+    assert f"Error: --network-alias: {refused.words_of('run', '--network-alias')}\n" in PAGE
     assert f"Error: checkpoint: {verbs.REFUSED['checkpoint']}\n" in PAGE

@@ -7,12 +7,13 @@ from supervisor.cli import keys, session
 from supervisor.cli.app import connect
 from supervisor.cli.away import reconnect
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import WrongState
 
 ALIVE = (pb.PHASE_CREATED, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_PAUSED)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--no-stdin", is_flag=True, help="Only show output: send no input.")
 @session.detach_keys
 @session.sig_proxy

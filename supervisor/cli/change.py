@@ -13,7 +13,7 @@ from supervisor.model.limits import NO_SWAP_LIMIT
 NO_LIMIT = ("-1", "0")
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.argument("container", metavar="ID")
 @click.argument("name", metavar="NAME")
 @click.pass_context

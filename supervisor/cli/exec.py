@@ -9,13 +9,13 @@ from supervisor.cli import keys, parse, session
 from supervisor.cli.app import TIMED_OUT, complain, connect
 from supervisor.cli.away import reconnect
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
-from supervisor.cli.spelling import OwnErrors
+from supervisor.cli.spelling import Spelled
 from supervisor.cli.terminal import size_of
 
 TIMEOUT = "timeout"  # the reason of an exit
 
 
-@click.command(cls=OwnErrors, context_settings={"allow_interspersed_args": False})
+@click.command(cls=Spelled, context_settings={"allow_interspersed_args": False})
 @click.option("-d", "--detach", is_flag=True, help="Print the exec's id and leave it running.")
 @click.option("-i", "--interactive", is_flag=True, help="Send it this command's input.")
 @click.option("-t", "--tty", is_flag=True, help="Give it a terminal; with -i, this one.")

@@ -11,13 +11,14 @@ import click
 from supervisor.cli import output
 from supervisor.cli.app import connect
 from supervisor.cli.shape import Document
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest
 
 KINDS = {"added": "A", "changed": "C", "deleted": "D"}
 STREAM = "-"
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option(
     "-o", "--output", "output_", metavar="FILE", default=STREAM, help="Write to FILE, not to standard output."
 )
@@ -29,7 +30,7 @@ def export(ctx: click.Context, container: str, output_: str) -> int:
     return 0
 
 
-@click.command()
+@click.command(cls=Spelled)
 @output.option("table")
 @click.argument("container", metavar="ID")
 @click.pass_context

@@ -5,6 +5,7 @@ import click
 
 from supervisor.cli import parse
 from supervisor.cli.app import connect, each
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, NoSuchContainer
 
 containers = click.argument("containers", nargs=-1, required=True, metavar="ID...")
@@ -28,7 +29,7 @@ sig_proxy = click.option(
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-a", "--attach", "attaches", is_flag=True, help="Show its output, pass signals on, exit with its code.")
 @click.option("-i", "--interactive", is_flag=True, help="As -a, and send it this command's input.")
 @detach_keys
@@ -55,7 +56,7 @@ def start(
     return each(containers, lambda word: void(client.start(word)))
 
 
-@click.command()
+@click.command(cls=Spelled)
 @stop_signal
 @grace
 @containers
@@ -70,7 +71,7 @@ def stop(ctx: click.Context, containers: tuple[str, ...], seconds: int | None, s
     return each(containers, lambda word: client.stop(word, seconds, signal))
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-s", "--signal", default="KILL", metavar="SIGNAL", help="A name or a number; default KILL.")
 @click.option("--all", "everyone", is_flag=True, help="Send it to every process of the container.")
 @containers
@@ -81,7 +82,7 @@ def kill(ctx: click.Context, containers: tuple[str, ...], signal: str, everyone:
     return each(containers, lambda word: client.kill(word, signal, everyone=everyone))
 
 
-@click.command()
+@click.command(cls=Spelled)
 @stop_signal
 @grace
 @containers
@@ -92,7 +93,7 @@ def restart(ctx: click.Context, containers: tuple[str, ...], seconds: int | None
     return each(containers, lambda word: client.restart(word, seconds, signal))
 
 
-@click.command()
+@click.command(cls=Spelled)
 @containers
 @click.pass_context
 def pause(ctx: click.Context, containers: tuple[str, ...]) -> int:
@@ -100,7 +101,7 @@ def pause(ctx: click.Context, containers: tuple[str, ...]) -> int:
     return each(containers, connect(ctx).pause)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @containers
 @click.pass_context
 def unpause(ctx: click.Context, containers: tuple[str, ...]) -> int:
@@ -108,7 +109,7 @@ def unpause(ctx: click.Context, containers: tuple[str, ...]) -> int:
     return each(containers, connect(ctx).resume)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-f", "--force", is_flag=True, help="Kill it first if it runs; a missing container is no error.")
 @click.option("-v", "--volumes", is_flag=True, help="Remove its anonymous volumes, too.")
 @containers

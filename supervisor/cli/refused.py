@@ -4,6 +4,8 @@ different of those that it has.
 Loaded when such an option was typed, and for docs/cli.md; what works as there is not listed.
 """
 
+from supervisor.cli import verbs
+
 SHORTS = {"-a": "--attach", "-q": "--quiet"}  # of those below
 
 _NETWORKS = "containers of a network find each other by address; a name for one: --add-host (docs/networks.md)"
@@ -169,6 +171,8 @@ DIFFERENT = {
 }
 
 
-def words_of(name: str) -> str | None:
-    """Return what to do instead of this option, `--publish` or `-p`; None if it is neither docker's nor podman's."""
-    return OPTIONS.get(SHORTS.get(name, name))
+def words_of(verb: str, name: str) -> str | None:
+    """Return what to do instead of this option, `--publish` or `-p`; None if neither docker nor podman has it with that
+    verb. `verb`: as it was typed, `container run`; empty for an option before it."""
+    verb = verbs.SAME.get(verb, verb)
+    return OPTIONS.get(SHORTS.get(name, name)) if verb in ("run", "create", "update") else None

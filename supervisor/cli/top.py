@@ -5,6 +5,7 @@ import subprocess
 import click
 
 from supervisor.cli.app import connect
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ToolFailed, ToolMissing, WrongState
 
 PS_SECONDS = 20.0
@@ -12,7 +13,7 @@ DEFAULT = ("-ef",)
 PID = "PID"
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(cls=Spelled, context_settings={"allow_interspersed_args": False})
 @click.argument("container", metavar="ID")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[PS-OPTION]...")
 @click.pass_context

@@ -14,6 +14,7 @@ from supervisor.cli.away import GONE, EventsFollowed, await_return, reconnect
 from supervisor.cli.copying import copy_log
 from supervisor.cli.logfollow import FollowedLog
 from supervisor.cli.shape import event_document, lost_document, number_of, time_text
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, TimedOut
 from supervisor.model.values import Unknown
 
@@ -21,7 +22,7 @@ MOST_DIGITS = 9  # of --tail
 CONDITIONS = ("exited", "next-exit", "removed")
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option(
     "--exit-code", is_flag=True, help="Exit with the container's code (255 if unknown); for one container only."
 )
@@ -123,7 +124,7 @@ def _left(deadline_ns: int | None) -> float | None:
     return None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / parse.SECOND_NS)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--since", metavar="TIME", help="Only events since then: 10m (ago) or an RFC 3339 time.")
 @click.option("--until", metavar="TIME", help="Only events until then.")
 @click.option("--from-seq", type=parse.UINT64, metavar="N", help="All events from this number on.")
@@ -190,7 +191,7 @@ def event_line(event: pb.Event) -> str:
     return "".join(char if char.isprintable() else "?" for char in line)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the container's end.")
 @click.option("-n", "--tail", "tail", default="all", metavar="N", help="Only the last N lines.")
 @click.option("-t", "--timestamps", is_flag=True, help="Print the time before each line.")

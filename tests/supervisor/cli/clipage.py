@@ -30,7 +30,7 @@ def options_of(verb: str) -> dict[str, click.Parameter]:
 def becomes_of(name: str, short: str, here: dict[str, click.Parameter]) -> str:
     """Return what becomes of docker's or podman's option."""
     if name not in here:
-        instead = refused.words_of(name)
+        instead = refused.words_of("run", name)
         return MISSING if instead is None else f"refused: {instead}"
     words = [refused.DIFFERENT[each] for each in here[name].opts if each in refused.DIFFERENT]
     if short and here.get(short) is not here[name]:

@@ -50,14 +50,14 @@ def test_a_refused_option_says_what_to_do_instead(exitctl: Exitctl, command: str
     outcome = exitctl(command, "--rm", name, "value", "/", "true")
     assert outcome.code == 125
     assert outcome.out == ""
-    assert outcome.err.splitlines()[-1] == f"Error: {name}: {refused.words_of(name)}"
+    assert outcome.err.splitlines()[-1] == f"Error: {name}: {refused.words_of('run', name)}"
 
 
 @each_refused
 def test_it_does_so_also_with_a_value_in_the_same_word(exitctl: Exitctl, name: str) -> None:
     for word in (f"{name}=value", f"{name}=", *([f"{name}value", f"-it{name[1]}=a=b"] if len(name) == 2 else [])):
         outcome = exitctl("run", word, "/", "true")
-        assert (outcome.code, outcome.err.splitlines()[-1]) == (125, f"Error: {name}: {refused.words_of(name)}")
+        assert (outcome.code, outcome.err.splitlines()[-1]) == (125, f"Error: {name}: {refused.words_of('run', name)}")
 
 
 def test_what_nobody_knows_gets_clicks_own_words(exitctl: Exitctl) -> None:
