@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from supervisor.cli import output
+from supervisor.cli import choice, output
 from supervisor.cli.app import connect
 from supervisor.cli.shape import Document
 from supervisor.cli.spelling import Spelled
@@ -32,7 +32,7 @@ def export(ctx: click.Context, container: str, output_: str) -> int:
 
 @click.command(cls=Spelled)
 @output.option("table")
-@click.argument("container", metavar="ID")
+@choice.container()
 @click.pass_context
 def diff(ctx: click.Context, container: str, format_: str) -> int:
     """Show what a container has added (A), changed (C) and deleted (D) of its image's files."""

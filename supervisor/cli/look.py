@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import output, parse, spoken
+from supervisor.cli import choice, output, parse, spoken
 from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
 from supervisor.cli.spelling import Spelled
@@ -86,7 +86,7 @@ def ps(
 
 @click.command(cls=Spelled)
 @output.option("json")
-@click.argument("containers", nargs=-1, required=True, metavar="ID...")
+@choice.containers(cidfile=False)
 @click.pass_context
 def inspect(ctx: click.Context, containers: tuple[str, ...], format_: str) -> int:
     """Show everything about containers: docker's shape, and how they ended."""

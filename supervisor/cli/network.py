@@ -24,6 +24,7 @@ def network() -> None:
 
 @network.command()
 @click.option("-q", "--quiet", is_flag=True, help="Print only names.")
+@click.option("--no-trunc", is_flag=True, expose_value=False, help="Changes nothing: names are whole.")
 @output.option("table")
 @click.pass_context
 def ls(ctx: click.Context, quiet: bool, format_: str) -> int:

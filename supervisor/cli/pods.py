@@ -103,6 +103,7 @@ def runp(ctx: click.Context, runtime: str, on_pause_exit: str, pids_limit: int, 
 @click.option(
     "-t",
     "--timeout",
+    "--time",
     "seconds",
     type=parse.UINT32,
     metavar="S",

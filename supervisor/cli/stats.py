@@ -8,7 +8,7 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.cli import output, parse, spoken, table
+from supervisor.cli import choice, output, parse, spoken, table
 from supervisor.cli.app import connect
 from supervisor.cli.output import Format
 from supervisor.cli.shape import Document
@@ -41,7 +41,7 @@ Readings = Mapping[str, pb.ContainerStats]
     help="Seconds between two looks; default 1.",
 )  # fmt: skip
 @output.option("table")
-@click.argument("containers", nargs=-1, metavar="[ID]...")
+@choice.containers(cidfile=False, required=False)
 @click.pass_context
 def stats(
     ctx: click.Context, containers: tuple[str, ...], all_of_them: bool, no_stream: bool, no_reset: bool,

@@ -4,6 +4,7 @@ import subprocess
 
 import click
 
+from supervisor.cli import choice
 from supervisor.cli.app import connect
 from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ToolFailed, ToolMissing, WrongState
@@ -14,7 +15,7 @@ PID = "PID"
 
 
 @click.command(cls=Spelled, context_settings={"allow_interspersed_args": False})
-@click.argument("container", metavar="ID")
+@choice.container(before="options")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[PS-OPTION]...")
 @click.pass_context
 def top(ctx: click.Context, container: str, options: tuple[str, ...]) -> int:

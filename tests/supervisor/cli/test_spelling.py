@@ -1,5 +1,7 @@
 """Options as docker's users spell them."""
 
+from pathlib import Path
+
 import click
 import pytest
 from hypothesis import given
@@ -72,14 +74,27 @@ def test_a_flag_before_the_verb_takes_a_value(daemon: FakeDaemon, exitctl: Exitc
     assert exitctl("--version=false", "--grpc=false", "stop", "web").code == 0
 
 
+def test_a_flag_whose_value_no_command_sees_is_given_or_not(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    daemon.answers.ListImages = lambda _: pb.ListImagesReply()
+    for word in ("-a", "--all", "--all=true", "-a=false", "-aq=true"):
+        assert exitctl("image", "ls", word).code == 0
+
+
+@pytest.mark.parametrize(("word", "no_follow"), [("--stream=false", True), ("--no-stream", True), ("--stream", False)])
+def test_events_end_or_go_on_in_podmans_words(daemon: FakeDaemon, exitctl: Exitctl, word: str, no_follow: bool) -> None:
+    assert exitctl("events", word).code == 0
+    assert [each.no_follow for each in daemon.asked_for(pb.EventsRequest)] == [no_follow]
+
+
 def test_exec_reads_a_value_behind_an_equals_sign_and_leaves_the_commands_words(
-    daemon: FakeDaemon, exitctl: Exitctl
+    daemon: FakeDaemon, exitctl: Exitctl, tmp_path: Path
 ) -> None:
     daemon.answers.Exec = made_exec
-    words = ("-d=true", "-i=false", "-e=B=3", "web", "ls", "--all=true", "-e=x")
+    (tmp_path / "env").write_text("# of it\nA=1\nB=2\n")
+    words = ("-d=true", "-i=false", "-e=B=3", "--env-file", str(tmp_path / "env"), "web", "ls", "--all=true", "-e=x")
     assert exitctl("exec", *words).code == 0
     spec = daemon.asked_for(pb.ExecRequest)[0].spec
-    assert (list(spec.args), list(spec.env)) == (["ls", "--all=true", "-e=x"], ["B=3"])
+    assert (list(spec.args), list(spec.env)) == (["ls", "--all=true", "-e=x"], ["A=1", "B=2", "B=3"])
 
 
 @pytest.mark.parametrize(
@@ -145,3 +160,13 @@ def test_an_option_without_its_value_fails_as_every_usage_error_of_the_command(
     outcome = exitctl(*words)
     assert outcome.code == 125 and outcome.err.startswith(f"Usage: exitctl {words[0]} ")
     assert outcome.err.endswith(f"Option '{words[-1]}' requires an argument.\n")
+
+
+def test_what_changes_nothing_here_is_taken(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    daemon.answers.CreateVolume = lambda request: pb.CreateVolumeReply(volume=pb.Volume(name=request.name))
+    daemon.answers.ListVolumes = lambda _: pb.ListVolumesReply(volumes=[pb.Volume(name="data")])
+    daemon.answers.RemoveVolume = lambda _: pb.RemoveVolumeReply()
+    daemon.answers.ListNetworks = lambda _: pb.ListNetworksReply()
+    assert exitctl("volume", "create", "--ignore", "data").out == "data\n"
+    assert exitctl("volume", "prune", "--all", "-f").out == "data\n"
+    assert exitctl("network", "ls", "--no-trunc", "-q").code == 0
