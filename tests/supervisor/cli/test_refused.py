@@ -252,3 +252,17 @@ def test_the_other_tools_options_are_loaded_when_one_was_typed(words: tuple[str,
 def test_no_other_option_is_guessed(exitctl: Exitctl, words: str, guess: str) -> None:
     last = exitctl(*words.split()).err.splitlines()[-1]
     assert "Did you mean" not in last and "Possible options" not in last and guess not in last
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("images -f dangling=true", f"; for --filter: {refused.words_of('images', '--filter')}\n"),
+        ("volume ls -f dangling=true", f"; for --filter: {refused.words_of('volume ls', '--filter')}\n"),
+        ("events -f type=exit", "; conditions go to --filter\n"),
+        ("inspect -f a=b web", "a template such as '{{.ID}}'\n"),
+    ],
+)
+def test_a_filter_that_was_taken_for_a_format_is_answered(exitctl: Exitctl, words: str, said: str) -> None:
+    outcome = exitctl(*words.split())
+    assert outcome.code == 2 and "--format '" in outcome.err and outcome.err.endswith(said)
