@@ -1,7 +1,7 @@
 """docs/cli.md and docs/docker-to-exitctl.md are what exitctl has and says."""
 
 from supervisor.cli import refused, verbs
-from tests.supervisor.cli import clipage
+from tests.supervisor.cli import clipage, othertools
 
 PAGE = clipage.PAGE.read_text()
 
@@ -20,6 +20,12 @@ def test_the_map_from_docker_is_that_of_today_and_has_every_verb() -> None:
 def test_each_option_and_each_verb_has_a_row() -> None:
     for name in (*refused.OPTIONS, *refused.DIFFERENT):
         assert f"`{name}` | " in PAGE
+    for verb in othertools.with_options():
+        for name in {name for tool in othertools.of_verb(verb) for name in tool}:
+            assert any(
+                line.startswith(f"| `{verb}` | " if verb else "|  | ") and f"`{name}` | " in line
+                for line in PAGE.splitlines()
+            )
     for words in (*verbs.REFUSED, *verbs.SAME):
         assert f"| `{words}` | " in PAGE
 
@@ -31,5 +37,5 @@ def test_a_page_of_yesterday_is_seen_and_only_its_tables_are_written_anew() -> N
 
 
 def test_the_examples_print_the_words_of_the_product() -> None:
-    assert f"Error: --network-alias: {refused.words_of('--network-alias')}\n" in PAGE
+    assert f"Error: --network-alias: {refused.words_of('run', '--network-alias')}\n" in PAGE
     assert f"Error: checkpoint: {verbs.REFUSED['checkpoint']}\n" in PAGE

@@ -10,12 +10,13 @@ from supervisor import __version__
 from supervisor.cli import output, table
 from supervisor.cli.app import complain, connect, exit_code
 from supervisor.cli.shape import Document
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import ExitdError
 
 API = pb.DESCRIPTOR.package
 
 
-@click.command()
+@click.command(cls=Spelled)
 @output.option("table")
 @click.pass_context
 def version(ctx: click.Context, format_: str) -> int:
@@ -40,7 +41,7 @@ def version(ctx: click.Context, format_: str) -> int:
     return code
 
 
-@click.command()
+@click.command(cls=Spelled)
 @output.option("table")
 @click.pass_context
 def info(ctx: click.Context, format_: str) -> int:

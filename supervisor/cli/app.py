@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ExitdError
 
 if TYPE_CHECKING:
@@ -81,9 +82,11 @@ COMMANDS = {
 ASKS_FOR_HELP = frozenset(("--help", "-h"))
 
 
-class Verbs(click.Group):
+class Verbs(Spelled, click.Group):
     """A group that also takes docker's and podman's verbs, and refuses those that exitd lacks with what to do
     instead."""
+
+    command_class = Spelled
 
     @property
     def path(self) -> str:

@@ -3,21 +3,22 @@
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import keys, session
+from supervisor.cli import choice, keys, session
 from supervisor.cli.app import connect
 from supervisor.cli.away import reconnect
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import WrongState
 
 ALIVE = (pb.PHASE_CREATED, pb.PHASE_STARTING, pb.PHASE_RUNNING, pb.PHASE_PAUSED)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--no-stdin", is_flag=True, help="Only show output: send no input.")
 @session.detach_keys
 @session.sig_proxy
 @reconnect
-@click.argument("container", metavar="ID")
+@choice.container()
 @click.pass_context
 def attach(
     ctx: click.Context, container: str, no_stdin: bool, detach_keys: str, sig_proxy: bool | None, patience: float

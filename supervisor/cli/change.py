@@ -3,9 +3,8 @@
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import parse
+from supervisor.cli import choice, parse
 from supervisor.cli.app import connect, each
-from supervisor.cli.life import containers
 from supervisor.cli.limitwords import LimitWords, cpu_limit_milli
 from supervisor.cli.spelling import Spelled
 from supervisor.model.limits import NO_SWAP_LIMIT
@@ -13,7 +12,7 @@ from supervisor.model.limits import NO_SWAP_LIMIT
 NO_LIMIT = ("-1", "0")
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.argument("container", metavar="ID")
 @click.argument("name", metavar="NAME")
 @click.pass_context
@@ -39,7 +38,7 @@ def rename(ctx: click.Context, container: str, name: str) -> int:
 @click.option("--cpuset-mems", metavar="LIST", help="The memory nodes that it may use; '': all.")
 @click.option("--pids-limit", type=parse.INT32, metavar="N", help="Limit of processes and threads; 0 or -1: none.")
 @click.option("--restart", metavar="POLICY", help="no, always, on-failure[:n] or unless-stopped, for ends from now on.")
-@containers
+@choice.containers(cidfile=False)
 @click.pass_context
 def update(
     ctx: click.Context, containers: tuple[str, ...], memory: str | None, memory_reservation: str | None,

@@ -5,9 +5,10 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.app import connect
 from supervisor.cli.fetch import patience
+from supervisor.cli.spelling import Spelled
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option(
     "-c", "--change", "changes", multiple=True, metavar="INSTRUCTION",
     help="Change its configuration, as in a Dockerfile: 'CMD [\"sh\"]'. CMD, ENTRYPOINT, ENV, EXPOSE, LABEL, "

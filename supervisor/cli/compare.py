@@ -9,6 +9,7 @@ import click
 
 from supervisor.cli import parse
 from supervisor.cli.app import OWN_FAILURE, complain
+from supervisor.cli.spelling import Spelled
 from supervisor.compare import facts, guard
 from supervisor.compare.plan import QUICK, Plan
 from supervisor.compare.table import table
@@ -20,7 +21,7 @@ TABLES_ALONE = "matplotlib is not installed, so there are tables alone; for the 
 Written = Callable[[facts.CompareReport], str]
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--pods", type=AT_LEAST_ONE, help=f"Number of pods at a time.  [default: {Plan().pods}]")
 @click.option("--containers", type=AT_LEAST_ONE, help=f"Most members of a pod.  [default: {Plan().containers}]")
 @click.option(

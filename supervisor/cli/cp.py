@@ -13,6 +13,7 @@ from supervisor.api.client import Client
 from supervisor.cli import copyrules
 from supervisor.cli.app import complain, connect
 from supervisor.cli.copyrules import CopyEnd, CopyTarget
+from supervisor.cli.spelling import Spelled
 from supervisor.images.extract import ChunkSource, ExtractedCounts, Keeping, extract
 from supervisor.images.pack import pack
 from supervisor.images.tar import TarReader
@@ -30,7 +31,7 @@ class CopyManner:
     follow: bool
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-a", "--archive", is_flag=True, help="Keep the owner of each file, and on this machine its attributes.")
 @click.option("-L", "--follow-link", is_flag=True, help="If SOURCE is a symbolic link, copy what it leads to.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing when it is done.")

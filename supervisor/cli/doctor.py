@@ -16,6 +16,7 @@ from shim import programs
 from shim.frozen import frozen
 from supervisor.cli import containerd, table
 from supervisor.cli.app import connect
+from supervisor.cli.spelling import Spelled
 from supervisor.config.settings import NetworkSettings
 from supervisor.model.errors import BadRequest, ExitdError
 from supervisor.model.values import Source
@@ -45,7 +46,7 @@ class Finding:
     cure: str = ""
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--state", default=None, metavar="DIR", help="The state directory; default $EXITD_STATE, /run/exitd.")
 @click.option("-f", "--format", "format_", default="table", metavar="FORMAT", help="table or json; default table.")
 @click.pass_context

@@ -5,17 +5,17 @@ import os
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import keys, parse, session
+from supervisor.cli import choice, keys, parse, session
 from supervisor.cli.app import TIMED_OUT, complain, connect
 from supervisor.cli.away import reconnect
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
-from supervisor.cli.spelling import OwnErrors
+from supervisor.cli.spelling import Spelled
 from supervisor.cli.terminal import size_of
 
 TIMEOUT = "timeout"  # the reason of an exit
 
 
-@click.command(cls=OwnErrors, context_settings={"allow_interspersed_args": False})
+@click.command(cls=Spelled, context_settings={"allow_interspersed_args": False})
 @click.option("-d", "--detach", is_flag=True, help="Print the exec's id and leave it running.")
 @click.option("-i", "--interactive", is_flag=True, help="Send it this command's input.")
 @click.option("-t", "--tty", is_flag=True, help="Give it a terminal; with -i, this one.")
@@ -26,6 +26,10 @@ TIMEOUT = "timeout"  # the reason of an exit
     metavar="K=V",
     help="Added to the container's; a bare K takes its value from this shell.",
 )
+@click.option(
+    "--env-file", "env_files", multiple=True, metavar="FILE",
+    help="A file with such a variable in each line; # begins a comment.",
+)  # fmt: skip
 @click.option("-u", "--user", metavar="USER", default="", help="name|uid[:group|gid]; default: the container's.")
 @click.option("-w", "--workdir", metavar="DIR", default="", help="Its working directory; default: the container's.")
 @click.option(
@@ -34,23 +38,25 @@ TIMEOUT = "timeout"  # the reason of an exit
 )  # fmt: skip
 @session.detach_keys
 @reconnect
-@click.argument("container", metavar="ID")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="CMD...")
+@choice.container(before="command")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="CMD...")
 @click.pass_context
 def exec(
     ctx: click.Context, container: str, command: tuple[str, ...], detach: bool, interactive: bool, tty: bool,
-    env: tuple[str, ...], user: str, workdir: str, timeout: float | None, detach_keys: str,
+    env: tuple[str, ...], env_files: tuple[str, ...], user: str, workdir: str, timeout: float | None, detach_keys: str,
     patience: float,
 ) -> int:  # fmt: skip
     """Run another command in a running container and exit with its code: 126 not executable, 127 not found, 124 ended
     by --timeout, 255 unknown."""
+    if not command:
+        raise click.MissingParameter(ctx=ctx, param=choice.argument(ctx, "command"))
     manner = Manner(tty, interactive, keys.parse(detach_keys), patience=patience)
     if not detach:
         manner.check("leave -t out")
     size = size_of(session.terminal_of(manner)) if tty and not detach else None
     spec = pb.ExecSpec(
         args=command,
-        env=parse.environment(env, os.environ),
+        env=parse.environment((*parse.lines_of("--env-file", env_files), *env), os.environ),
         cwd=workdir,
         user=user,
         tty=tty,

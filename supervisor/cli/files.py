@@ -8,16 +8,17 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from supervisor.cli import output
+from supervisor.cli import choice, output
 from supervisor.cli.app import connect
 from supervisor.cli.shape import Document
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest
 
 KINDS = {"added": "A", "changed": "C", "deleted": "D"}
 STREAM = "-"
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option(
     "-o", "--output", "output_", metavar="FILE", default=STREAM, help="Write to FILE, not to standard output."
 )
@@ -29,9 +30,9 @@ def export(ctx: click.Context, container: str, output_: str) -> int:
     return 0
 
 
-@click.command()
+@click.command(cls=Spelled)
 @output.option("table")
-@click.argument("container", metavar="ID")
+@choice.container()
 @click.pass_context
 def diff(ctx: click.Context, container: str, format_: str) -> int:
     """Show what a container has added (A), changed (C) and deleted (D) of its image's files."""

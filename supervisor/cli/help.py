@@ -6,11 +6,12 @@ import click
 from click.shell_completion import get_completion_class
 
 from supervisor.cli import examples
+from supervisor.cli.spelling import Spelled
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.argument("words", nargs=-1, metavar="[VERB]...")
 @click.pass_context
 def help(ctx: click.Context, words: tuple[str, ...]) -> int:
@@ -34,7 +35,7 @@ def _instead(words: str) -> str:
     return verbs.REFUSED.get(words, "there is no such verb; `exitctl help` lists them")
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:

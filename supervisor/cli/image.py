@@ -33,6 +33,7 @@ def image() -> None:
 @image.command()
 @click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
 @click.option("--no-trunc", is_flag=True, help="Print whole ids.")
+@click.option("-a", "--all", is_flag=True, expose_value=False, help="Changes nothing: all are listed.")
 @output.option("table")
 @click.pass_context
 def ls(ctx: click.Context, quiet: bool, no_trunc: bool, format_: str) -> int:
@@ -98,16 +99,20 @@ def import_(ctx: click.Context, quiet: bool, file: str, name: str) -> int:
 
 @image.command()
 @click.option("-f", "--force", is_flag=True, help="A missing image is no error. An image in use is never removed.")
-@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.option("-i", "--ignore", is_flag=True, help="As -f.")
+@click.option("-a", "--all", "all_", is_flag=True, help="All images.")
+@click.argument("images", nargs=-1, metavar="IMAGE...")
 @click.pass_context
-def rm(ctx: click.Context, force: bool, images: tuple[str, ...]) -> int:
+def rm(ctx: click.Context, force: bool, ignore: bool, all_: bool, images: tuple[str, ...]) -> int:
     """Remove images: by a name that name, and with its last name the image; by its id the image with all names."""
+    if bool(images) == all_:
+        ctx.fail("which images? Name some, or all of them with --all")
     client, worst = connect(ctx), 0
-    for word in images:
+    for word in [each.id for each in client.images()] if all_ else images:
         try:
             removed = client.remove_image(word)
         except ExitdError as error:
-            if not (force and isinstance(error, NoSuchImage)):
+            if not ((force or ignore) and isinstance(error, NoSuchImage)):
                 complain(str(error))
                 worst = max(worst, exit_code(error))
             continue
@@ -193,6 +198,10 @@ def exists(ctx: click.Context, word: str) -> int:
     "--format", "format_", type=click.Choice(("oci-archive", "docker-archive")), default="oci-archive",
     help="One archive is both, so this changes nothing.",
 )  # fmt: skip
+@click.option(
+    "-m", "--multi-image-archive", is_flag=True, expose_value=False, help="Changes nothing: it holds any number."
+)
+@click.option("-q", "--quiet", is_flag=True, expose_value=False, help="Changes nothing: it prints nothing.")
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
 @click.pass_context
 def save(ctx: click.Context, output_: str, format_: str, images: tuple[str, ...]) -> int:

@@ -15,6 +15,7 @@ from supervisor.cli import output, parse, spoken
 from supervisor.cli.app import OWN_FAILURE, complain, connect, now_ns
 from supervisor.cli.away import GONE, EventsFollowed, reconnect
 from supervisor.cli.shape import Document, ledger_document, time_text
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import CannotWatch
 from supervisor.model.status import Exited, Unknown
 
@@ -40,7 +41,7 @@ class ShownEnds:
     on_terminal: bool = False
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--since", metavar="TIME", help="Begin with the ends since then: 10m (ago) or an RFC 3339 time.")
 @click.option("-n", "--count", type=parse.WholeNumber(1, 2**31 - 1), metavar="N", help="End after N ends.")
 @click.option("--no-watch", is_flag=True, help="Do not have exitd watch this machine: show what is watched already.")

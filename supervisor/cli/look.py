@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import output, parse, spoken
+from supervisor.cli import choice, output, parse, spoken
 from supervisor.cli.app import complain, connect, exit_code, now_ns
 from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ExitdError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ COLUMNS = {
 }
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-a", "--all", "all_of_them", is_flag=True, help="List ended containers, too.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
 @click.option("--no-trunc", is_flag=True, help="Print whole ids and commands.")
@@ -83,9 +84,9 @@ def ps(
     return 0
 
 
-@click.command()
+@click.command(cls=Spelled)
 @output.option("json")
-@click.argument("containers", nargs=-1, required=True, metavar="ID...")
+@choice.containers(cidfile=False)
 @click.pass_context
 def inspect(ctx: click.Context, containers: tuple[str, ...], format_: str) -> int:
     """Show everything about containers: docker's shape, and how they ended."""

@@ -10,13 +10,14 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.app import connect
+from supervisor.cli.spelling import Spelled
 
 Labels = tuple[tuple[str, str], ...]
 HELP = "# HELP "
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.pass_context
 def metrics(ctx: click.Context) -> int:
     """Print exits, restarts and memory kills in Prometheus' text format, and all that exitd shows over HTTP.

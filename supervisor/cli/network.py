@@ -10,6 +10,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import output, portwords
 from supervisor.cli.app import Verbs, complain, connect, exit_code
 from supervisor.cli.shape import Document
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, NoSuchNetwork
 
 CURE = "mend what its plugin says, or give it up: exitctl network prune"
@@ -23,6 +24,7 @@ def network() -> None:
 
 @network.command()
 @click.option("-q", "--quiet", is_flag=True, help="Print only names.")
+@click.option("--no-trunc", is_flag=True, expose_value=False, help="Changes nothing: names are whole.")
 @output.option("table")
 @click.pass_context
 def ls(ctx: click.Context, quiet: bool, format_: str) -> int:
@@ -122,7 +124,7 @@ def _row(document: Document) -> list[str]:
     return [name, ",".join(plugins), str(len(containers)), str(document["File"])]
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.argument("container", metavar="ID")
 @click.argument("wanted", required=False, default="", metavar="[PORT[/PROTOCOL]]")
 @click.pass_context

@@ -10,6 +10,7 @@ from supervisor.cli import live, output, parse
 from supervisor.cli.app import OWN_FAILURE, complain, connect
 from supervisor.cli.away import GONE, EventsFollowed, reconnect
 from supervisor.cli.shape import Document, event_document, lost_document, time_text
+from supervisor.cli.spelling import Spelled
 from supervisor.cli.watch import event_line
 from supervisor.model.errors import BadRequest
 from supervisor.model.watched import NODE
@@ -18,7 +19,7 @@ HEADINGS = ("TARGET", "KIND", "SINCE", "PROCESSES", "EXITS", "TROUBLE")
 EXIT = "exit"
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option(
     "--containerd", default="", metavar="SOCKET", help="Watch all tasks of all its namespaces, present and future ones."
 )

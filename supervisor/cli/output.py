@@ -30,8 +30,19 @@ def format_of(text: str) -> Format:
         from supervisor.cli import template
 
         return Format("template", template.parse(text))
-    hint = "; conditions go to --filter" if "=" in text else ""
+    hint = _about_conditions() if "=" in text else ""
     raise BadRequest(f"--format {text!r} is not known: table, json, jsonl or a template such as '{{{{.ID}}}}'{hint}")
+
+
+def _about_conditions() -> str:
+    """Return what is to be said where -f was meant as docker's --filter; nothing, where neither tool has that."""
+    ctx = click.get_current_context()
+    if any("--filter" in each.opts for each in ctx.command.params):
+        return "; conditions go to --filter"
+    from supervisor.cli import refused  # imported on demand: exitctl must start fast
+
+    instead = refused.words_of(ctx.command_path.partition(" ")[2], "--filter")
+    return f"; for --filter: {instead}" if instead is not None else ""
 
 
 def option(default: str, *, short: bool = True) -> Callable[[Callable[..., int]], Callable[..., int]]:

@@ -41,8 +41,8 @@ def size_of(what: str, text: str) -> int:
 
 def cpus_milli(text: str) -> int:
     """Return thousandths of a CPU: 1500 for `1.5`. More digits are refused, not rounded."""
-    match = re.fullmatch(r"(\d{1,6})(?:\.(\d{1,3})0*)?", text.strip(), re.ASCII)
-    milli = int(match[1]) * 1000 + int((match[2] or "").ljust(3, "0")) if match else 0
+    match = re.fullmatch(r"(?=\.?\d)(\d{0,6})(?:\.(\d{0,3})0*)?", text.strip(), re.ASCII)
+    milli = int(match[1] or "0") * 1000 + int((match[2] or "").ljust(3, "0")) if match else 0
     if not milli:
         raise BadRequest(f"{text!r} is no number of CPUs: write 0.5, 1.5 or 2")
     return milli

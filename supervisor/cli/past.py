@@ -9,6 +9,7 @@ from supervisor.api.client import Client
 from supervisor.cli import output, parse, spoken, story, table, tally
 from supervisor.cli.app import connect, now_ns
 from supervisor.cli.shape import Document, ledger_document, time_text
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import ExitdError, NoSuchContainer
 from supervisor.model.values import Reason
 from supervisor.model.watched import FOREIGN
@@ -18,7 +19,7 @@ LOG_BYTES = 16 * 1024
 HEADINGS = ("AT", "NAME", "CONTAINER ID", "RUN", "EXIT", "REASON", "SOURCE", "THEN")
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.argument("container", metavar="ID")
 @click.pass_context
 def why(ctx: click.Context, container: str) -> int:
@@ -33,7 +34,7 @@ def why(ctx: click.Context, container: str) -> int:
     return 0
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--since", metavar="TIME", help="Only exits since then: 10m (ago) or an RFC 3339 time.")
 @click.option("--unknown", is_flag=True, help="Only exits whose code is unknown.")
 @click.option("--reason", type=click.Choice([each.value for each in Reason]), help="Only exits for this reason.")

@@ -20,13 +20,14 @@ from supervisor.cli.pods import read_text
 from supervisor.cli.securitywords import read_profile
 from supervisor.cli.shape import number_of
 from supervisor.cli.spec import here
+from supervisor.cli.spelling import Spelled
 from supervisor.cli.spoken import member_line
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer
 
 INIT_SECONDS = 600
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--down", is_flag=True, help="Stop and remove the pods of these files.")
 @click.option("--replace", is_flag=True, help="Stop and remove existing pods of these names first.")
 @click.option("-w", "--wait", is_flag=True, help="Wait for their end, print every code and name, and remove them.")

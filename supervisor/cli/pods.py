@@ -17,6 +17,7 @@ from supervisor.cli import parse, podview, table, template
 from supervisor.cli.app import complain, connect, each, now_ns
 from supervisor.cli.manifest.sandboxconfig import read_config
 from supervisor.cli.shape import Document
+from supervisor.cli.spelling import Spelled
 from supervisor.cli.spoken import nanoseconds
 from supervisor.model.errors import BadRequest, NoSuchContainer
 
@@ -40,7 +41,7 @@ def chosen(function: Command) -> Command:
     return function
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--id", "id_", default="", metavar="ID", help="Only the pod whose id begins so.")
 @chosen
 @click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
@@ -68,7 +69,7 @@ def pods(
     return 0
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-r", "--runtime", default="", metavar="HANDLER", help="As for run; default: the daemon's.")
 @click.option(
     "--on-pause-exit",
@@ -98,10 +99,11 @@ def runp(ctx: click.Context, runtime: str, on_pause_exit: str, pids_limit: int, 
     return 0
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option(
     "-t",
     "--timeout",
+    "--time",
     "seconds",
     type=parse.UINT32,
     metavar="S",
@@ -120,7 +122,7 @@ def stopp(ctx: click.Context, words: tuple[str, ...], seconds: int | None) -> in
     return each(words, stop, quiet=True)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-f", "--force", is_flag=True, help="Stop it first if it is ready.")
 @click.option("-a", "--all", "all_of_them", is_flag=True, help="Remove all pods.")
 @click.argument("words", nargs=-1, metavar="POD...")
@@ -141,7 +143,7 @@ def rmp(ctx: click.Context, words: tuple[str, ...], force: bool, all_of_them: bo
     return each((pod.id for pod in client.pods()) if all_of_them else words, remove, quiet=True)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @chosen
 @click.option("-q", "--quiet", is_flag=True, help="Print only CRI's fields, without info.")
 @click.option(

@@ -1,8 +1,10 @@
-"""docker's and podman's options of `run` and `create`: what to do instead of those that exitd lacks, and what is
-different of those that it has.
+"""docker's and podman's options: what to do instead of those that exitd lacks, and what is different of those that it
+has. Those of `run` and `create`, and by verb those of all others.
 
 Loaded when such an option was typed, and for docs/cli.md; what works as there is not listed.
 """
+
+from supervisor.cli import verbs
 
 SHORTS = {"-a": "--attach", "-q": "--quiet"}  # of those below
 
@@ -139,7 +141,6 @@ DIFFERENT = {
     "--hostname": "without it the beginning of the id, also with the host's network",
     "--init": "exitd's own program; 126 and 127 may be its code, 128 + n says that signal n ended the command",
     "--ipc": "private (default) or host; members of a pod share theirs; no container:ID, no none",
-    "--label": "write KEY=VALUE, or KEY= for an empty one",
     "--log-driver": "cri (default), json-file, journald or none; no local, syslog, fluentd, k8s-file, passthrough",
     "--log-opt": "max-size, max-file, path and max-buffer-size; docker's mode is --log-mode",
     "--memory": "at least 4m; no swap on top unless --memory-swap says so, where docker gives as much again",
@@ -169,6 +170,314 @@ DIFFERENT = {
 }
 
 
-def words_of(name: str) -> str | None:
-    """Return what to do instead of this option, `--publish` or `-p`; None if it is neither docker's nor podman's."""
-    return OPTIONS.get(SHORTS.get(name, name))
+_SIGNED = OPTIONS["--signature-policy"]
+_OF_COMMIT = "import it, and commit a container of it: exitctl commit -c INSTRUCTION -m TEXT ID NAME"
+_OWNER = "chown(1) does: chown UID:GID \"$(exitctl volume inspect -f '{{.Mountpoint}}' NAME)\""
+_NEWEST_POD = 'name it: "$(exitctl pods -lq)"'
+_DESCRIPTORS_OF_EXEC = "exitd starts the command, which gets none of exitctl's descriptors; use -i"
+_HEALTH = (
+    *("cmd", "interval", "log-destination", "max-log-count", "max-log-size", "on-failure", "retries", "start-period"),
+    *("startup-cmd", "startup-interval", "startup-retries", "startup-success", "startup-timeout", "timeout"),
+)
+_HEADING = "--format '{{.%s}}' prints no heading"
+_NEWEST = 'the newest is exitctl ps -lq: "$(exitctl ps -lq)"'
+_ONE_SIZE = "it has the whole disk; a limit has a tmpfs alone: exitctl run --mount type=tmpfs,tmpfs-size=SIZE"
+_PLAIN_VOLUME = "a volume is a directory of this machine, of one kind; leave it out"
+_CLUSTER = "for docker's clusters; a volume is a directory of this machine"
+_NOTHING_BUILT = "exitd builds nothing, and so keeps nothing of builds; leave it out"
+_EXTERNAL = "exitd keeps its containers and images alone; leave it out"
+_ANEW = "make it anew: exitctl run --replace --name NAME, with all its options"
+_LIMITS = "of its limits, memory, CPUs and processes can be changed; exitd limits no block devices"
+_ONE_ARCHIVE = "an archive has what is for this machine's processor and system; leave it out"
+_POD_FILE = 'name the pod: "$(cat FILE)"'
+_GRACE_OF_POD = "stop it with that grace first: exitctl stopp --timeout S POD"
+_HOME = "exitd's socket is on this machine: exitctl --address SOCKET; for another: ssh HOST exitctl"
+_OF_EXITD = (
+    "that is exitd's to know, not exitctl's: /etc/exitd/config.toml (docs/configuration.md); exitctl info shows it"
+)
+_LOUD = "exitd has a log: journalctl -u exitd; EXITCTL_DEBUG=1 shows where a fault of exitctl's is"
+
+# By exitctl's own words for a verb; "" are those before it. All names of an option are one key.
+OF_VERBS = {
+    "": {
+        "--host -H": _HOME,
+        "--url": _HOME,
+        "--context -c": _HOME,
+        "--connection": _HOME,
+        "--remote -r": _HOME,
+        "--identity": _HOME,
+        "--ssh": _HOME,
+        **dict.fromkeys(("--tls", "--tlscacert", "--tlscert", "--tlskey", "--tlsverify"), _HOME),
+        **dict.fromkeys(("--tls-ca", "--tls-cert", "--tls-details", "--tls-key"), _HOME),
+        "--config": "there is nothing to configure; for pulls skopeo has a configuration, below /etc/containers",
+        "--debug -D": _LOUD,
+        "--log-level -l": _LOUD,
+        "--syslog": _LOUD,
+        "--trace": _LOUD,
+        "--cpu-profile": _LOUD,
+        "--memory-profile": _LOUD,
+        "--out": "redirect it: exitctl ps >FILE",
+        "--noout": "redirect it: exitctl ps >/dev/null",
+        "--runtime": "it is an option of the verb: exitctl run --runtime NAME",
+        "--runtime-flag": "a runtime and its flags are exitd's to know: /etc/exitd/config.toml (docs/configuration.md)",
+        "--namespace": "exitctl run --namespace NAME makes one in it, exitctl ps --filter namespace=NAME lists them",
+        "--conmon": "there is no conmon; each container has a shim of exitd's",
+        "--module": "exitd reads no containers.conf; its own file: /etc/exitd/config.toml (docs/configuration.md)",
+        "--pull-option": _PULLS,
+        "--registries-conf": _PULLS,
+        "--cdi-spec-dir": "exitd adds no devices by CDI; name each: exitctl run --device",
+        "--hooks-dir": "exitd adds no hooks; a bundle may have some: exitctl run --bundle DIR",
+        "--default-mounts-file": "exitd mounts nothing by itself; name each: exitctl run -v SRC:DST",
+        "--volumepath": _OF_EXITD,
+        **dict.fromkeys(("--cgroup-manager", "--events-backend", "--imagestore", "--max-workers"), _OF_EXITD),
+        **dict.fromkeys(
+            ("--network-backend", "--network-config-dir", "--root", "--runroot", "--storage-driver"), _OF_EXITD
+        ),
+        **dict.fromkeys(("--storage-opt", "--tmpdir", "--transient-store"), _OF_EXITD),
+    },
+    "ps": {
+        "--external": "exitd keeps no containers but its own and those of its containerd; -a lists all of them",
+        "--namespace --ns": "lsns(8) shows them: lsns -p PID, with the pid of exitctl inspect -f '{{.State.Pid}}' ID",
+        "--noheading": _HEADING % "Names",
+        "--sort": "the newest come first; sort(1) does otherwise: --format '{{.Names}}' | sort",
+        "--sync": "leave it out: exitd always shows what is",
+        "--watch -w": "watch(1) does: watch exitctl ps; or see ends as they come: exitctl events",
+    },
+    "rm": {
+        "--depend": "no container hangs on another; a pod goes with all of its own: exitctl rmp POD",
+        "--link": "exitd makes no links between containers, and so removes none",
+        "--time -t": "stop it with that grace first: exitctl stop --time S ID",
+    },
+    "stop": {"--service": "for podman's own units; leave it out"},
+    "kill": {"-a": "all that run: exitctl kill $(exitctl ps -q); --all is every process of a container here"},
+    "start": {
+        "--checkpoint": "exitd makes no checkpoints; leave it out, and it begins anew",
+        "--checkpoint-dir": "exitd makes no checkpoints; leave it out, and it begins anew",
+    },
+    "restart": {"--running": "write --filter status=running"},
+    "logs": {
+        "--details": "the labels of a container: exitctl inspect -f '{{json .Config.Labels}}' ID",
+        "--color": "a log is shown of one container at a time, as it wrote it; leave it out",
+        "--names": "a log is shown of one container at a time; leave it out",
+    },
+    "events": {"--no-trunc": "--format json prints whole ids"},
+    "inspect": {
+        "--size -s": "exitctl ps -a --size shows what each has written",
+        "--type -t": "each kind has its verb: exitctl image inspect, network inspect, volume inspect, inspectp",
+    },
+    "exec": {
+        "--cidfile": 'name the container: "$(cat FILE)"',
+        "--no-session": "leave it out: exitd keeps an exec until its end was reported",
+        "--preserve-fd": _DESCRIPTORS_OF_EXEC,
+        "--preserve-fds": _DESCRIPTORS_OF_EXEC,
+        "--privileged": "an exec has the rights of its container; make that anew with them: exitctl run --privileged",
+        "--wait": "wait until it runs first: exitctl start ID, or a health check",
+    },
+    "wait": {
+        "--exit-first-match": "begin a wait for each in the background, and the shell's wait -n returns with the first",
+        "--ignore": "a removed container's code is known still; whether it was ever there: exitctl exits --id ID",
+        "--interval -i": "leave it out: exitd does not look from time to time, it answers at the end",
+    },
+    "top": {"--list-descriptors": "the columns are those of ps(1): ps L lists them"},
+    "cp": {
+        "--extract": "leave it out: a tar on standard input is always extracted",
+        "--overwrite": "remove what is in the way first, by exitctl exec",
+        "--pause": "leave it out; to copy while nothing changes: exitctl pause ID, then exitctl unpause ID",
+    },
+    "commit": {
+        "--config": "name each change: -c INSTRUCTION",
+        "--format -f": "exitd keeps one form, which exitctl image save writes for docker and for OCI; leave it out",
+        "--iidfile": "it prints the id: exitctl commit ID NAME >FILE",
+        "--include-volumes": "write each path: -c 'VOLUME /PATH'",
+        "--squash -s": "as one layer: exitctl export ID | exitctl image import - NAME",
+    },
+    "port": {
+        "--all -a": "exitctl ps shows the ports of all",
+        "--latest -l": _NEWEST,
+    },
+    "update": {
+        **dict.fromkeys(("--blkio-weight", "--blkio-weight-device"), _LIMITS),
+        **dict.fromkeys(("--device-read-bps", "--device-read-iops"), _LIMITS),
+        **dict.fromkeys(("--device-write-bps", "--device-write-iops"), _LIMITS),
+        "--cpu-rt-period": "exitd grants no real-time budget; leave it out",
+        "--cpu-rt-runtime": "exitd grants no real-time budget; leave it out",
+        "--kernel-memory": OPTIONS["--kernel-memory"],
+        "--memory-swappiness": "cgroup v2 has no such setting; leave it out",
+        **dict.fromkeys(("--env -e", "--unsetenv", "--ulimit", "--no-healthcheck"), _ANEW),
+        **dict.fromkeys((f"--health-{word}" for word in _HEALTH), _ANEW),
+    },
+    "image ls": {
+        "--digests": "exitctl image inspect -f '{{.RepoDigests}}' NAME shows them",
+        "--filter": "those without a name: exitctl image ls | grep '<none>'; exitctl image prune removes them",
+        "--history": "an image keeps no names that it had; exitctl history NAME shows its steps",
+        "--noheading -n": _HEADING % "ID",
+        "--sort": "sort(1) does: --format '{{.Repository}}' | sort",
+        "--tree": "exitd keeps of an image what is for this machine; its layers: exitctl image inspect NAME",
+    },
+    "image rm": {
+        "--no-prune": "leave it out: an image has no parents here that would go with it",
+        "--platform": _PLATFORM,
+    },
+    "image pull": {
+        "--all-tags -a": "skopeo list-tags docker://NAME lists them; then pull each",
+        **dict.fromkeys(("--arch", "--os", "--variant", "--platform"), _PLATFORM),
+        **dict.fromkeys(("--authfile", "--creds"), _LOGIN),
+        **dict.fromkeys(("--cert-dir", "--tls-verify"), _PULLS),
+        "--decryption-key": OPTIONS["--decryption-key"],
+        "--disable-content-trust": OPTIONS["--disable-content-trust"],
+        "--signature-policy": OPTIONS["--signature-policy"],
+        "--policy": "only if it is not there: exitctl image exists NAME || exitctl image pull NAME",
+        "--retry": "run it again, as often as it takes",
+        "--retry-delay": "run it again, as often as it takes",
+    },
+    "image load": {
+        "--platform": _PLATFORM,
+        "--signature-policy": _SIGNED,
+    },
+    "image save": {
+        "--platform": _ONE_ARCHIVE,
+        "--compress": "compress the archive: exitctl image save NAME | gzip >FILE",
+        "--uncompressed": "leave it out: layers are written as they are kept",
+        "--signature-policy": _SIGNED,
+    },
+    "image history": {
+        "--human -H": "leave it out: it is for people; exact sizes: exitctl image inspect NAME",
+        "--platform": _PLATFORM,
+    },
+    "image import": {
+        **dict.fromkeys(("--change -c", "--message -m"), _OF_COMMIT),
+        **dict.fromkeys(("--arch", "--os", "--variant", "--platform"), _PLATFORM),
+        "--signature-policy": _SIGNED,
+    },
+    "image inspect": {"--platform": _PLATFORM},
+    "image prune": {"--build-cache": _NOTHING_BUILT, "--external": _EXTERNAL},
+    "volume create": {
+        "--name": "the name is a word of its own: exitctl volume create NAME",
+        "--driver -d": _PLAIN_VOLUME,
+        "--opt -o": "options are a mount's: exitctl run -v NAME:/DIR:OPTION",
+        "--label -l": "a volume has a name, and no labels; choose a name that says it",
+        "--uid": _OWNER,
+        "--gid": _OWNER,
+        **dict.fromkeys(("--availability", "--group", "--scope", "--secret", "--sharing", "--type"), _CLUSTER),
+        **dict.fromkeys(("--limit-bytes", "--required-bytes"), _ONE_SIZE),
+        **dict.fromkeys(("--topology-preferred", "--topology-required"), _CLUSTER),
+    },
+    "volume ls": {
+        "--cluster": _CLUSTER,
+        "--filter": "how many containers mount each stands behind it; exitctl volume prune removes those with 0",
+        "--noheading -n": "-q prints no heading",
+    },
+    "volume inspect": {"--all -a": "name them: exitctl volume inspect $(exitctl volume ls -q)"},
+    "volume rm": {
+        "--all -a": "all that no container mounts: exitctl volume prune",
+        "--time -t": "it stops no container that mounts it; do so first: exitctl stop --time S ID",
+    },
+    "volume prune": {
+        "--dry-run": "exitctl volume ls shows how many containers mount each; those with 0 go",
+        "--filter": "name those that are to go: exitctl volume rm NAME",
+    },
+    "network ls": {
+        "--filter": "a template chooses: --format '{{.Driver}} {{.Name}}' | grep WORD",
+        "--noheading -n": "-q prints no heading",
+    },
+    "network inspect": {"--verbose -v": "leave it out: all that is known is shown"},
+    "network prune": {"--filter": "it takes down what is left of ended runs, all of it; leave it out"},
+    "system df": {"--verbose -v": "exitctl ps -a --size, exitctl image ls and exitctl volume ls show each"},
+    "system prune": {"--build": _NOTHING_BUILT, "--external": _EXTERNAL},
+    "info": {"--debug -D": "leave it out: all that is known is shown"},
+    "completion": {
+        "--file -f": "redirect it: exitctl completion bash >FILE",
+        "--no-desc": "leave it out: bash shows no descriptions; those of zsh and fish come from exitctl's help",
+    },
+    "healthcheck run": {"--ignore-result": "the shell does: exitctl healthcheck run ID || true"},
+    "pods": {
+        **dict.fromkeys(("--ctr-ids", "--ctr-names", "--ctr-status"), "exitctl ps -a --pod POD lists its containers"),
+        "--filter -f": "--id, --name, --namespace, --label and --state choose",
+        "--format": "-o json or -o yaml",
+        "--noheading": "-q prints no heading",
+        "--ns": "lsns(8) shows them: lsns -p PID, with the pid of exitctl inspectp POD",
+        "--sort": "the newest come first; sort(1) does otherwise",
+    },
+    "rmp": {
+        "--ignore -i": "the shell does: exitctl rmp POD || true",
+        "--latest -l": _NEWEST_POD,
+        "--pod-id-file": _POD_FILE,
+        "--time -t": _GRACE_OF_POD,
+    },
+    "stopp": {
+        "--all -a": "name the pods: exitctl stopp $(exitctl pods -q)",
+        "--ignore -i": "the shell does: exitctl stopp POD || true",
+        "--latest -l": _NEWEST_POD,
+        "--pod-id-file": _POD_FILE,
+    },
+    "inspectp": {"--format -f": "write -o go-template --template TEMPLATE"},
+    "play": {
+        "--annotation": "write it into the manifest: metadata.annotations",
+        **dict.fromkeys(("--authfile", "--creds"), _LOGIN),
+        **dict.fromkeys(("--cert-dir", "--tls-verify"), _PULLS),
+        "--build": "exitd builds no images; build with docker, podman or buildah, then exitctl image load FILE",
+        "--context-dir": "exitd builds no images; build with docker, podman or buildah, then exitctl image load FILE",
+        "--configmap": "name the file beside the others: exitctl play CONFIGMAP.yaml FILE",
+        "--force": "--down leaves the volumes; then exitctl volume rm NAME",
+        "--ip": "of one network: --network NAME:ip=ADDRESS",
+        "--log-driver": "the daemon's holds for pods: log_driver in /etc/exitd/config.toml",
+        "--log-opt": "the daemon's hold for pods: /etc/exitd/config.toml (docs/configuration.md)",
+        "--mac-address": "of one network: --network NAME:mac=ADDRESS",
+        "--no-hostname": "write the name into the manifest: hostname",
+        "--no-hosts": "leave it out: a pod's /etc/hosts has its own name and address",
+        "--no-pod-prefix": "the name is always POD-CONTAINER; exitctl rename ID NAME gives another",
+        "--no-trunc": "leave it out: annotations are whole",
+        "--publish": "write it into the manifest: ports, with a hostPort",
+        "--publish-all": "write each into the manifest: ports, with a hostPort",
+        "--quiet -q": "leave it out: it prints the pods alone",
+        "--seccomp-profile-root": "a localhostProfile is a path of this machine; write the whole of it",
+        "--service-container": "for podman's own units; leave it out",
+        "--service-exit-code-propagation": "--wait prints the code of each, and has one of its own",
+        "--signature-policy": _SIGNED,
+        "--start": "exitd starts what it makes; exitctl create makes a container without starting it",
+        "--userns": "pods have the machine's users; a container may have its own: exitctl run --userns auto",
+    },
+}
+
+_OF_ALL = {
+    "--all": "but for pods and their containers, which stopp and rmp are for, and tasks of containerd's",
+    "--filter": "by what exitctl ps --filter knows; not of pods and their containers, nor of tasks of containerd's",
+}
+DIFFERENT_OF = {
+    "ps": {
+        "--filter": "those of docker, but for expose, isolation, is-task and publish; podman has more",
+        "--pod": "names a pod, whose containers are listed; the column POD ID is there without it",
+    },
+    "kill": {"--all": "every process of the containers that are named; of all: exitctl kill $(exitctl ps -q)"},
+    **dict.fromkeys(("stop", "start", "restart", "pause", "unpause", "rm"), _OF_ALL),
+    "events": {"--filter": "by id, name, type or namespace"},
+    "wait": {
+        "--condition": "exited (default), next-exit or removed; podman's running, healthy and others are not there"
+    },
+    "stats": {"--interval": "1 second without it; podman's is 5"},
+    "cp": {"--archive": "off without it, as with docker"},
+    "update": {
+        **{each: DIFFERENT[each] for each in ("--cpu-period", "--cpu-quota")},
+        "--restart": "podman's never is no",
+    },
+    "image rm": {"--force": "a missing image is no error; one in use is never removed, where docker and podman do it"},
+    "image save": {"--format": "oci-archive or docker-archive, which are one archive here; no oci-dir, no docker-dir"},
+    "volume rm": {"--force": "a missing volume is no error; one in use is never removed, where podman does it"},
+    "volume prune": {"--all": "those with a name go without it, too"},
+    "system prune": {"--volumes": "those without a name alone, as with docker; podman takes all"},
+    "pods": {"--namespace": "names the namespaces of Kubernetes that pods are of, by an expression"},
+}
+
+
+def words_of(verb: str, name: str) -> str | None:
+    """Return what to do instead of this option, `--publish` or `-p`; None if neither docker nor podman has it with that
+    verb. `verb`: as it was typed, `container run`; empty for an option before it."""
+    verb = verbs.SAME.get(verb, verb)
+    if verb in ("run", "create"):
+        return OPTIONS.get(SHORTS.get(name, name))
+    return next((words for names, words in OF_VERBS.get(verb, {}).items() if name in names.split()), None)
+
+
+def different(verb: str) -> dict[str, str]:
+    """Return what is different of options of one of exitctl's verbs, by an option's longest name."""
+    return DIFFERENT if verb in ("run", "create") else DIFFERENT_OF.get(verb, {})

@@ -3,12 +3,13 @@
 import click
 
 from supervisor.cli.app import complain, connect
+from supervisor.cli.spelling import Spelled
 from supervisor.runtime.hoststate import STOPPING, system_state
 
 LEFT = 1
 
 
-@click.command("node-shutdown")
+@click.command("node-shutdown", cls=Spelled)
 @click.option(
     "-t", "--time", "seconds", type=click.IntRange(1, 600), default=30, show_default=True, metavar="S",
     help="Time for all of them together; five sixths of it are the longest grace.",

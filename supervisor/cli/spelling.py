@@ -10,50 +10,47 @@ TRUTH = {
 }
 
 
-class OwnErrors(click.Command):
-    """A command whose every usage error names it. Of an option without its value click does not say whose it is."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
-
-
-class Spelled(OwnErrors):
+class Spelled(click.Command):
     """A command that reads its options as docker's parser does. An option that it lacks and docker or podman has is
-    refused with what to do instead."""
+    refused with what to do instead. Every usage error names the command: of an option without its value click does not
+    say whose it is."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            words, said = (args, {}) if ctx.resilient_parsing else plain(self.params, args)
-        except click.UsageError as error:
-            raise click.UsageError(error.message, ctx) from error
-        try:
+            words, said = (args, {}) if ctx.resilient_parsing else plain(self.params, args, ctx.allow_interspersed_args)
             rest = super().parse_args(ctx, words)
         except click.NoSuchOption as error:
             from supervisor.cli import refused  # imported on demand: exitctl must start fast
 
-            instead = refused.words_of(error.option_name)
+            instead = refused.words_of(ctx.command_path.partition(" ")[2], error.option_name)
             if instead is None:
                 raise
             raise click.UsageError(f"{error.option_name}: {instead}", ctx) from error
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
         ctx.params.update(said)
         return rest
 
 
-def plain(parameters: Iterable[click.Parameter], args: Sequence[str]) -> tuple[list[str], dict[str, bool]]:
+def plain(
+    parameters: Iterable[click.Parameter], args: Sequence[str], interspersed: bool = False
+) -> tuple[list[str], dict[str, bool]]:
     """Return the words as click reads them, and the flags that were given a value, by their parameters' names.
 
-    click has neither `--rm=false` nor `-e=K=V`. Of several values for a flag the last one holds. Options end at the
-    first word that is none; what click refuses stays as it is. Raises click.UsageError for a flag's value that is no
-    truth value.
+    click has neither `--rm=false` nor `-e=K=V`. Of several values for a flag the last one holds. Options end at `--`
+    and, unless they may be `interspersed`, at the first word that is none; what click refuses stays as it is. Raises
+    click.UsageError for a flag's value that is no truth value.
     """
     given = [each for each in parameters if isinstance(each, click.Option)]
     options = {name: each for each in given for name in (*each.opts, *each.secondary_opts)}
     rest, words, said = list(args), list[str](), dict[str, bool]()
-    while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
+    while rest and rest[0] != "--":
+        if rest[0] == "-" or not rest[0].startswith("-"):
+            if not interspersed:
+                break
+            words.append(rest.pop(0))
+            continue
         word = rest.pop(0)
         letters, name, value = _parted(word, options)
         for each in (*(f"-{letter}" for letter in letters), name):
@@ -63,8 +60,12 @@ def plain(parameters: Iterable[click.Parameter], args: Sequence[str]) -> tuple[l
         if option is None or (value is None and option.is_flag) or name in option.secondary_opts:
             words.append(word)
         elif option.is_flag:
-            said[str(option.name)] = _truth(name, str(value))
+            is_set = _truth(name, str(value))
             words += [f"-{letters}"] if letters else []
+            if option.expose_value:
+                said[str(option.name)] = is_set
+            else:  # it has no value that the command sees
+                words += [name] if is_set else []
         else:
             words.append(f"-{letters}{name[1:]}")
             words += rest[:1] if value is None else [value]

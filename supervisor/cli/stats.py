@@ -8,10 +8,11 @@ import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
-from supervisor.cli import output, parse, spoken, table
+from supervisor.cli import choice, output, parse, spoken, table
 from supervisor.cli.app import connect
 from supervisor.cli.output import Format
 from supervisor.cli.shape import Document
+from supervisor.cli.spelling import Spelled
 
 INTERVAL_SECONDS = 1.0
 HOME, CLEAR_LINE, CLEAR_REST = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -30,7 +31,7 @@ COLUMNS = {
 Readings = Mapping[str, pb.ContainerStats]
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-a", "--all", "all_of_them", is_flag=True, help="Show containers that do not run, too.")
 @click.option("--no-stream", is_flag=True, help="Show one look, and end.")
 @click.option("--no-reset", is_flag=True, help="Print each look below the last one: do not clear the screen.")
@@ -40,7 +41,7 @@ Readings = Mapping[str, pb.ContainerStats]
     help="Seconds between two looks; default 1.",
 )  # fmt: skip
 @output.option("table")
-@click.argument("containers", nargs=-1, metavar="[ID]...")
+@choice.containers(cidfile=False, required=False)
 @click.pass_context
 def stats(
     ctx: click.Context, containers: tuple[str, ...], all_of_them: bool, no_stream: bool, no_reset: bool,

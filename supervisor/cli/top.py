@@ -4,7 +4,9 @@ import subprocess
 
 import click
 
+from supervisor.cli import choice
 from supervisor.cli.app import connect
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ToolFailed, ToolMissing, WrongState
 
 PS_SECONDS = 20.0
@@ -12,8 +14,8 @@ DEFAULT = ("-ef",)
 PID = "PID"
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("container", metavar="ID")
+@click.command(cls=Spelled, context_settings={"allow_interspersed_args": False})
+@choice.container(before="options")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[PS-OPTION]...")
 @click.pass_context
 def top(ctx: click.Context, container: str, options: tuple[str, ...]) -> int:

@@ -20,6 +20,7 @@ def volume() -> None:
 
 
 @volume.command()
+@click.option("--ignore", is_flag=True, expose_value=False, help="Changes nothing: one that is there is no error.")
 @click.argument("name", required=False, default="")
 @click.pass_context
 def create(ctx: click.Context, name: str) -> int:
@@ -77,6 +78,7 @@ def rm(ctx: click.Context, force: bool, names: tuple[str, ...]) -> int:
 
 
 @volume.command()
+@click.option("-a", "--all", is_flag=True, expose_value=False, help="Changes nothing: those with a name go, too.")
 @click.option("-f", "--force", is_flag=True, help="Ask nothing.")
 @click.pass_context
 def prune(ctx: click.Context, force: bool) -> int:

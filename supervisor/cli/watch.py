@@ -8,12 +8,13 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim.frozen import mutable
 from supervisor.api.answers import Waiting, status_of
 from supervisor.api.client import Client
-from supervisor.cli import output, parse, spoken
+from supervisor.cli import choice, output, parse, spoken
 from supervisor.cli.app import OWN_FAILURE, TIMED_OUT, complain, connect, exit_code, now_ns
 from supervisor.cli.away import GONE, EventsFollowed, await_return, reconnect
 from supervisor.cli.copying import copy_log
 from supervisor.cli.logfollow import FollowedLog
 from supervisor.cli.shape import event_document, lost_document, number_of, time_text
+from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, TimedOut
 from supervisor.model.values import Unknown
 
@@ -21,14 +22,14 @@ MOST_DIGITS = 9  # of --tail
 CONDITIONS = ("exited", "next-exit", "removed")
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option(
     "--exit-code", is_flag=True, help="Exit with the container's code (255 if unknown); for one container only."
 )
 @click.option("--timeout", type=parse.LimitSeconds(), metavar="S", help="Give up after S seconds with 124.")
 @click.option("--condition", type=click.Choice(CONDITIONS), default="exited", help="What to wait for; default exited.")
 @reconnect
-@click.argument("containers", nargs=-1, required=True, metavar="ID...")
+@choice.containers(cidfile=False)
 @click.pass_context
 def wait(
     ctx: click.Context, containers: tuple[str, ...], exit_code: bool, timeout: float | None, condition: str,
@@ -123,18 +124,18 @@ def _left(deadline_ns: int | None) -> float | None:
     return None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / parse.SECOND_NS)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("--since", metavar="TIME", help="Only events since then: 10m (ago) or an RFC 3339 time.")
 @click.option("--until", metavar="TIME", help="Only events until then.")
 @click.option("--from-seq", type=parse.UINT64, metavar="N", help="All events from this number on.")
 @click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="By id, name, type or namespace.")
-@click.option("--no-follow", "--no-stream", is_flag=True, help="End after the stored events.")
+@click.option("--follow/--no-follow", "--stream/--no-stream", default=True, help="Wait for new ones; default.")
 @reconnect
 @output.option("table")
 @click.pass_context
 def events(
     ctx: click.Context, since: str | None, until: str | None, from_seq: int | None, filters: tuple[str, ...],
-    no_follow: bool, patience: float, format_: str,
+    follow: bool, patience: float, format_: str,
 ) -> int:  # fmt: skip
     """Follow the numbered log of events, over restarts of exitd too: nothing is missed, and nothing comes twice."""
     wanted = output.format_of(format_)
@@ -143,7 +144,7 @@ def events(
         since=None if since is None else spoken.moment(parse.moment_ns(since, now_ns())),
         until=None if until is None else spoken.moment(parse.moment_ns(until, now_ns())),
         filters=filters,
-        no_follow=no_follow,
+        no_follow=not follow,
     )
     return _follow_events(connect(ctx), request, wanted, patience)
 
@@ -190,7 +191,7 @@ def event_line(event: pb.Event) -> str:
     return "".join(char if char.isprintable() else "?" for char in line)
 
 
-@click.command()
+@click.command(cls=Spelled)
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the container's end.")
 @click.option("-n", "--tail", "tail", default="all", metavar="N", help="Only the last N lines.")
 @click.option("-t", "--timestamps", is_flag=True, help="Print the time before each line.")
@@ -198,7 +199,7 @@ def event_line(event: pb.Event) -> str:
 @click.option("--until", metavar="TIME", help="Lines before then; with -f, end then.")
 @click.option("--run", "run_number", type=parse.UINT64, default=0, metavar="N", help="With -f: end with that run.")
 @reconnect
-@click.argument("container", metavar="ID")
+@choice.container()
 @click.pass_context
 def logs(
     ctx: click.Context, container: str, follow: bool, tail: str, timestamps: bool, since: str | None,

@@ -40,7 +40,7 @@ WITH = {
 }
 TO_THE_END = ("wait", "attach", "logs")  # of a container: not of one that goes on
 # What exitctl itself reads or writes, as cat would: a fifo that nobody else opens is waited for.
-IN_PERSON = ("play", "runp", "--output", "--env-file", "--label-file", "--pidfile", "--security-opt")
+IN_PERSON = ("play", "runp", "--output", "--cidfile", "--env-file", "--label-file", "--pidfile", "--security-opt")
 NO_NAMES = ("image pull",)  # of images that there may be: it would ask for them
 USAGE, OWN_FAILURE = 2, 125
 # Numbers, texts of other kinds, and too much; a newline, an escape sequence, what turns text around, no UTF-8.
@@ -202,9 +202,9 @@ def odd(draw: st.DrawFn, directory: pathlib.Path, place: str) -> str:
     return draw(st.sampled_from(TEXTS) | file | st.sampled_from(("up", "ended", "true", "/dev/zero", "/dev/null", "/")))
 
 
-def typed(draw: st.DrawFn, command: click.Command, directory: pathlib.Path) -> list[str]:
+def typed(draw: st.DrawFn, command: click.Command, directory: pathlib.Path, without: str = "") -> list[str]:
     """Up to three of its options, each with an odd word, some of them twice."""
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [each for each in command.params if isinstance(each, click.Option) and each.name != without]
     words: list[str] = []
     for option in draw(st.lists(st.sampled_from(options), max_size=3)) if options else ():
         for _ in range(draw(st.sampled_from((1, 1, 1, 2)))):
@@ -226,7 +226,7 @@ def arguments(draw: st.DrawFn, path: str, command: click.Command, directory: pat
     if path.removeprefix("container ") in ("run", "create"):
         return ["--rootfs", "/", "true"]
     names = ["up", "true"] if path.split()[-1] == "exec" else ["ended"]
-    return names if any(each.required for each in wanted) else []
+    return names if any(each.required or each.metavar in ("ID", "ID...") for each in wanted) else []
 
 
 @st.composite
@@ -234,7 +234,7 @@ def commands(draw: st.DrawFn, directory: pathlib.Path) -> tuple[str, list[str]]:
     path = draw(st.sampled_from([*VERBS]))
     command = VERBS[path]
     words = [
-        *typed(draw, command, directory),
+        *typed(draw, command, directory, "latest" if path.split()[-1] in (*TO_THE_END, "start") else ""),
         *WITH.get(path.split()[-1], ()),
         *arguments(draw, path, command, directory),
     ]

@@ -17,38 +17,55 @@ MISSING = "not yet"
 BEGIN, END = "<!-- {}: written by python -m tests.supervisor.cli.clipage -->\n", "<!-- end of {} -->\n"
 
 
+def command_of(verb: str) -> click.Command:
+    """Return a command of exitctl by its words; "" is exitctl itself."""
+    root = exitctl.make_context("exitctl", [], resilient_parsing=True)
+    command: click.Command | None = exitctl
+    for word in verb.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(root, word)
+    assert command is not None, verb
+    return command
+
+
 def options_of(verb: str) -> dict[str, click.Parameter]:
     """Return what each option of a command of exitctl means, by all its names."""
-    root = exitctl.make_context("exitctl", [], resilient_parsing=True)
-    assert isinstance(exitctl, click.Group)
-    command = exitctl.get_command(root, verb)
-    assert command is not None
+    root, command = exitctl.make_context("exitctl", [], resilient_parsing=True), command_of(verb)
     found = command.get_params(click.Context(command, parent=root, info_name=verb))
     return {name: each for each in found for name in (*each.opts, *each.secondary_opts) if name.startswith("-")}
 
 
-def becomes_of(name: str, short: str, here: dict[str, click.Parameter]) -> str:
+def becomes_of(verb: str, name: str, short: str, here: dict[str, click.Parameter]) -> str:
     """Return what becomes of docker's or podman's option."""
     if name not in here:
-        instead = refused.words_of(name)
-        return MISSING if instead is None else f"refused: {instead}"
-    words = [refused.DIFFERENT[each] for each in here[name].opts if each in refused.DIFFERENT]
+        instead = refused.words_of(verb, name)
+        other = f"; {short} is {max(here[short].opts, key=len)}" if short in here else ""
+        return MISSING if instead is None else f"refused: {instead}{other}"
+    different = refused.different(verb)
+    words = [different[each] for each in here[name].opts if each in different]
     if short and here.get(short) is not here[name]:
         words.append(f"{short} is {max(here[short].opts, key=len)}" if short in here else f"no {short}")
     return f"differs: {'; '.join(words)}" if words else SAME
 
 
-def option_rows() -> Iterator[tuple[str, ...]]:
-    """Yield a row for each option of `docker run` and `podman run`."""
-    here, docker, podman = (
-        options_of("run"),
-        othertools.options(othertools.DOCKER),
-        othertools.options(othertools.PODMAN),
-    )
+def option_rows(verb: str = "run") -> Iterator[tuple[str, ...]]:
+    """Yield a row for each option that docker or podman has with one of exitctl's verbs."""
+    here, (docker, podman) = options_of(verb), othertools.of_verb(verb)
     for name in sorted({*docker, *podman}):
         short = docker.get(name) or podman.get(name, "")
         names = f"`{short}`, `{name}`" if short else f"`{name}`"
-        yield names, *("yes" if name in other else "" for other in (docker, podman)), becomes_of(name, short, here)
+        yield (
+            names,
+            *("yes" if name in other else "" for other in (docker, podman)),
+            becomes_of(verb, name, short, here),
+        )
+
+
+def rows_by_verb() -> Iterator[tuple[str, ...]]:
+    """Yield those of all verbs but run and create."""
+    for verb in othertools.with_options():
+        for row in option_rows(verb):
+            yield f"`{verb}`" if verb else "", *row
 
 
 def verb_rows() -> Iterator[tuple[str, ...]]:
@@ -73,6 +90,7 @@ def tables() -> dict[str, str]:
     """Return the tables of docs/cli.md by what they are about."""
     return {
         "options": table(("option", "docker", "podman", "exitctl"), option_rows()),
+        "options by verb": table(("verb", "option", "docker", "podman", "exitctl"), rows_by_verb()),
         "verbs": table(("verb", "exitctl"), verb_rows()),
     }
 

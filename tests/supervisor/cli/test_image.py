@@ -181,6 +181,24 @@ def test_rm_with_force_does_not_mind_what_is_not_there_and_minds_what_is_in_use(
     store.answers.RemoveImage = refused(errors.ImageInUse("in use"))
     assert exitctl("image", "rm", "-f", "x").code == 125
 
+    store.answers.RemoveImage = refused(errors.NoSuchImage("no image"))
+    assert exitctl("image", "rm", "--ignore", "x").code == 0
+
+
+def test_rm_of_all_asks_for_each_and_for_no_name(store: FakeDaemon, exitctl: Exitctl) -> None:
+    assert exitctl("image", "rm", "--all").code == 0
+    assert [each.word for each in store.asked_for(pb.RemoveImageRequest)] == [TWO.id, NAMELESS.id]
+    for words in ((), ("--all", "x")):
+        outcome = exitctl("image", "rm", *words)
+        assert outcome.code == 2 and "which images? Name some, or all of them with --all" in outcome.err
+
+
+def test_what_podman_says_besides_changes_no_archive(store: FakeDaemon, exitctl: Exitctl, tmp_path: Path) -> None:
+    store.answers.SaveImages = lambda _: iter([pb.ArchiveReply(data=b"tar")])
+    assert exitctl("image", "save", "-m", "--quiet", "-o", str(tmp_path / "tar"), "a", "b").code == 0
+    assert (tmp_path / "tar").read_bytes() == b"tar"
+    assert list(store.asked_for(pb.SaveImagesRequest)[0].words) == ["a", "b"]
+
 
 @pytest.mark.parametrize("word", ["docker://busybox", "oci:/l:t", "docker-archive:/x.tar"])
 def test_run_has_the_image_fetched_before_it_asks_for_a_container(

@@ -41,7 +41,7 @@ def test_help_loads_no_command_and_nothing_to_reach_the_daemon_with() -> None:
     modules = loaded("--help")
     assert not modules & (NEVER | WITHOUT_DAEMON)
     assert {name for name in modules if name.startswith("supervisor.")} == {
-        *("supervisor.cli", "supervisor.cli.__main__", "supervisor.cli.app"),
+        *("supervisor.cli", "supervisor.cli.__main__", "supervisor.cli.app", "supervisor.cli.spelling"),
         *("supervisor.model", "supervisor.model.errors"),
     }
 

@@ -142,12 +142,15 @@ def test_a_file_that_has_no_lines_is_refused_by_its_name(tmp_path: Path, content
         parse.lines_of("--env-file", [f"{tmp_path}/env"])
 
 
-@pytest.mark.parametrize(("text", "milli"), [("1", 1000), ("1.5", 1500), ("0.25", 250), ("0.001", 1), ("2.5000", 2500)])
+@pytest.mark.parametrize(
+    ("text", "milli"),
+    [("1", 1000), ("1.5", 1500), ("0.25", 250), ("0.001", 1), ("2.5000", 2500), (".5", 500), ("2.", 2000)],
+)
 def test_cpus_are_thousandths(text: str, milli: int) -> None:
     assert parse.cpus_milli(text) == milli
 
 
-@pytest.mark.parametrize("text", ["", "0", "0.0", "-1", "1.2345", ".5", "1e3", "half", "\u0661"])
+@pytest.mark.parametrize("text", ["", "0", "0.0", "-1", "1.2345", ".", ".0", "..5", "1e3", "half", "\u0661"])
 def test_what_is_no_number_of_cpus_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="number of CPUs"):
         parse.cpus_milli(text)

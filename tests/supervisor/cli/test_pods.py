@@ -185,6 +185,7 @@ def test_stopp_says_crictls_words_and_goes_on_after_a_failure(pods: FakePods, ex
     outcome = exitctl("stopp", "web", "db")
     assert (outcome.code, outcome.out, outcome.err) == (125, "Stopped sandbox db\n", "exitctl: it took too long\n")
     assert exitctl("stopp", "-t", "3", "web").code == 0
+    assert exitctl("stopp", "--time=3", "web").code == 0
     assert pods.done[-1] == "stop web 3"
 
 

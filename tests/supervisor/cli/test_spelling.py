@@ -1,5 +1,7 @@
 """Options as docker's users spell them."""
 
+from pathlib import Path
+
 import click
 import pytest
 from hypothesis import given
@@ -8,8 +10,10 @@ from hypothesis import strategies as st
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli.run import run
 from supervisor.cli.spelling import TRUTH, plain
+from supervisor.cli.watch import logs
 from tests.supervisor.cli.conftest import Exitctl
 from tests.supervisor.cli.fake_daemon import FakeDaemon
+from tests.supervisor.cli.test_exec import made_exec
 
 WORDS = ("--rm", "--rm=true", "-it", "-i", "-e", "K=V", "-eK=V", "--env=K=V", "--name", "--", "-", "x", "-x")
 VALUE_REFUSED = "Option '--rm' does not take a value."  # click's
@@ -44,6 +48,53 @@ def parsed(*words: str) -> tuple[list[str], dict[str, bool]]:
 )
 def test_words_become_those_that_click_reads(typed: str, words: str, said: dict[str, bool]) -> None:
     assert parsed(*typed.split()) == (words.split(), said)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words", "said"),
+    [
+        ("web -n=5", "web -n 5", {}),
+        ("web -f=true db --follow=false", "web db", {"follow": False}),
+        ("web -- -f=true", "web -- -f=true", {}),
+        ("- -n=5 -", "- -n 5 -", {}),
+    ],
+)
+def test_of_most_verbs_options_may_follow_a_word_that_is_none(typed: str, words: str, said: dict[str, bool]) -> None:
+    assert plain(logs.params, typed.split(), interspersed=True) == (words.split(), said)
+
+
+@pytest.mark.parametrize("words", ["stop web -t=5", "stop -t=5 web", "stop --time=5 web"])
+def test_every_verb_reads_a_value_behind_an_equals_sign(daemon: FakeDaemon, exitctl: Exitctl, words: str) -> None:
+    assert exitctl(*words.split()).code == 0
+    assert [(each.id, each.timeout_seconds) for each in daemon.asked_for(pb.StopRequest)] == [("web", 5)]
+
+
+def test_a_flag_before_the_verb_takes_a_value(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    assert exitctl("--version=true").out.startswith("exitctl, version ")
+    assert exitctl("--version=false", "--grpc=false", "stop", "web").code == 0
+
+
+def test_a_flag_whose_value_no_command_sees_is_given_or_not(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    daemon.answers.ListImages = lambda _: pb.ListImagesReply()
+    for word in ("-a", "--all", "--all=true", "-a=false", "-aq=true"):
+        assert exitctl("image", "ls", word).code == 0
+
+
+@pytest.mark.parametrize(("word", "no_follow"), [("--stream=false", True), ("--no-stream", True), ("--stream", False)])
+def test_events_end_or_go_on_in_podmans_words(daemon: FakeDaemon, exitctl: Exitctl, word: str, no_follow: bool) -> None:
+    assert exitctl("events", word).code == 0
+    assert [each.no_follow for each in daemon.asked_for(pb.EventsRequest)] == [no_follow]
+
+
+def test_exec_reads_a_value_behind_an_equals_sign_and_leaves_the_commands_words(
+    daemon: FakeDaemon, exitctl: Exitctl, tmp_path: Path
+) -> None:
+    daemon.answers.Exec = made_exec
+    (tmp_path / "env").write_text("# of it\nA=1\nB=2\n")
+    words = ("-d=true", "-i=false", "-e=B=3", "--env-file", str(tmp_path / "env"), "web", "ls", "--all=true", "-e=x")
+    assert exitctl("exec", *words).code == 0
+    spec = daemon.asked_for(pb.ExecRequest)[0].spec
+    assert (list(spec.args), list(spec.env)) == (["ls", "--all=true", "-e=x"], ["A=1", "B=2", "B=3"])
 
 
 @pytest.mark.parametrize(
@@ -109,3 +160,13 @@ def test_an_option_without_its_value_fails_as_every_usage_error_of_the_command(
     outcome = exitctl(*words)
     assert outcome.code == 125 and outcome.err.startswith(f"Usage: exitctl {words[0]} ")
     assert outcome.err.endswith(f"Option '{words[-1]}' requires an argument.\n")
+
+
+def test_what_changes_nothing_here_is_taken(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    daemon.answers.CreateVolume = lambda request: pb.CreateVolumeReply(volume=pb.Volume(name=request.name))
+    daemon.answers.ListVolumes = lambda _: pb.ListVolumesReply(volumes=[pb.Volume(name="data")])
+    daemon.answers.RemoveVolume = lambda _: pb.RemoveVolumeReply()
+    daemon.answers.ListNetworks = lambda _: pb.ListNetworksReply()
+    assert exitctl("volume", "create", "--ignore", "data").out == "data\n"
+    assert exitctl("volume", "prune", "--all", "-f").out == "data\n"
+    assert exitctl("network", "ls", "--no-trunc", "-q").code == 0
