@@ -74,6 +74,7 @@ class Around:
     limits: Mapping[str, Field]  # of memory and cpu, of the whole pod
     asked: AskedPod
     policy: str  # Always | OnFailure | Never
+    retries: int | None  # of OnFailure: so often each container is begun again; None: no limit
     grace_seconds: int
     pid: str
     host_network: bool
@@ -237,7 +238,10 @@ def _restart(container: Field, around: Around, *, init: bool) -> str:
     own = container.get("restartPolicy")
     if own is not None:
         return POLICIES[own.text()]  # Always, of an init container: a sidecar
-    return POLICIES["OnFailure" if init and around.policy == "Always" else around.policy]
+    word = "OnFailure" if init and around.policy == "Always" else around.policy
+    if word != "OnFailure" or around.retries is None:
+        return POLICIES[word]
+    return f"{POLICIES[word]}:{around.retries}" if around.retries else POLICIES["Never"]
 
 
 def _rules(container: Field, notes: Notes) -> list[str]:

@@ -130,7 +130,7 @@ def test_all_that_is_wrong_is_reported_at_once_and_in_order() -> None:
     ("text", "what"),
     [
         ("kind: ReplicaSet\nmetadata: {}", "pod.yaml:1:1: kind: exitd plays no ReplicaSet; write a Deployment"),
-        ("apiVersion: v1\nkind: Job", "pod.yaml:2:1: kind: exitd plays no Job; write a Pod with restartPolicy: Never"),
+        ("apiVersion: v1\nkind: CronJob", "pod.yaml:2:1: kind: exitd plays no CronJob; write a Job, and have a timer"),
         ("kind: Knob", "kind: exitd plays no Knob; exitd plays Pod, ConfigMap, Secret, PersistentVolumeClaim, Depl"),
         ("kind: Service", "no Pod in there"),
         ("apiVersion: v1", "pod.yaml:1:1: kind is missing"),
@@ -139,7 +139,7 @@ def test_all_that_is_wrong_is_reported_at_once_and_in_order() -> None:
         ("kind: Pod", "pod.yaml:1:1: apiVersion is missing"),
         ("", "no Pod in there"),
         ("# nothing", "no Pod in there"),
-        ("kind: List\nitems: [{kind: DaemonSet}]", "pod.yaml:2:10: items[0].kind: exitd plays no DaemonSet; this is"),
+        ("kind: List\nitems: [{kind: StatefulSet}]", "pod.yaml:2:10: items[0].kind: exitd plays no StatefulSet; write"),
     ],
 )  # fmt: skip
 def test_what_is_no_pod_is_refused_by_its_kind_and_line(text: str, what: str) -> None:
