@@ -43,7 +43,9 @@ from supervisor.cli.manifest.objects import (
 )
 from supervisor.cli.manifest.podshape import amount
 from supervisor.cli.manifest.ports import put_ports, refuse_clashes
+from supervisor.cli.manifest.resolving import resolver_of
 from supervisor.cli.manifest.rights import fs_group
+from supervisor.cli.manifest.sysctls import pod_sysctls
 from supervisor.cli.networkwords import NetworkWords, put_networks
 from supervisor.model.errors import BadRequest
 from supervisor.model.pods import FAMILY_KEYS
@@ -290,6 +292,7 @@ def _around(source: PodSource, contents: Contents, machine: Machine, paths: list
         grace_seconds=grace.integer() if grace is not None else DEFAULT_GRACE_SECONDS,
         pid="host" if flag_of(host_pid) else "pod" if flag_of(shared_pid) else "own",
         host_network=down.host_network,
+        resolver=resolver_of(spec, notes),
         volumes=_volumes(source, contents, down, paths, notes),
         contents=contents,
         down=down,
@@ -324,6 +327,7 @@ def _pause(source: PodSource, around: Around, machine: Machine, notes: Notes) ->
         restart=POLICIES[around.policy],
         labels=around.labels,
         annotations=around.annotations,
+        sysctls=pod_sysctls(around.security, notes, host_network=around.host_network),
         pod=pb.PodSpec(
             name=around.pod,
             namespace=around.namespace,
@@ -395,14 +399,20 @@ def _empty_dir(name: str, field: Field | None, group: int | None, notes: Notes) 
             group=group,
             tmpfs=in_memory,
             size_bytes=size_bytes,
+            options=_options(use),
         )
 
     return mount
 
 
 def _host_path(path: str, use: VolumeUse, notes: Notes) -> pb.Mount | None:
-    sub_path = _sub_path(use, notes)
-    return pb.Mount(source=path, destination=use.destination, read_only=use.read_only, sub_path=sub_path)
+    return pb.Mount(
+        source=path,
+        destination=use.destination,
+        read_only=use.read_only,
+        sub_path=_sub_path(use, notes),
+        options=_options(use),
+    )
 
 
 def _claim(part: Field, namespace: str, notes: Notes) -> Volume:
@@ -411,14 +421,25 @@ def _claim(part: Field, namespace: str, notes: Notes) -> Volume:
     volume = volume_of_claim(namespace, claim, notes)
 
     def mount(use: VolumeUse, notes: Notes) -> pb.Mount | None:
-        only = use.read_only or read_only
-        return pb.Mount(volume=volume, destination=use.destination, read_only=only, sub_path=_sub_path(use, notes))
+        return pb.Mount(
+            volume=volume,
+            destination=use.destination,
+            read_only=use.read_only or read_only,
+            sub_path=_sub_path(use, notes),
+            options=_options(use),
+        )
 
     return mount
 
 
 def _files(files: FilesVolume, use: VolumeUse, notes: Notes) -> pb.Mount | None:
+    if use.propagation and use.where is not None:
+        use.where.refuse(notes, "these files are the container's own, and nothing is mounted below them; drop it")
     return files.mount(use.destination, use.sub_path, notes)
+
+
+def _options(use: VolumeUse) -> list[str]:
+    return [use.propagation] if use.propagation else []
 
 
 def _sub_path(use: VolumeUse, notes: Notes) -> str:

@@ -365,7 +365,7 @@ def test_a_jobs_deadline_is_its_own_or_its_pods_whichever_is_first(
         ("managedBy", "example.org/x", "exitd runs the pod"),
     ],
 )  # fmt: skip
-def test_what_of_a_job_is_a_clusters_is_ignored_with_a_word(field: str, value: object, what: str) -> None:
+def test_what_of_a_job_is_a_clusters_is_ignored_with_a_word(field: str, value: Any, what: str) -> None:
     (warning,) = together(job(**{field: value})).warnings
     assert f"spec.{field}: ignored: " in warning and what in warning
 

@@ -317,6 +317,74 @@ def test_a_pods_address_is_exitds_to_put_in_when_a_run_begins() -> None:
     assert (list(of_host.spec.env), of_host.spec.address_mark) == (["ME=127.0.0.1"], "")
 
 
+def test_sysctls_are_the_pause_containers_whose_namespaces_its_members_have() -> None:
+    asked = [{"name": "net.core.somaxconn", "value": "99"}, {"name": "kernel/shm_rmid_forced", "value": "1"}]
+    plan = pod(manifest(securityContext={"sysctls": asked}))
+    assert dict(plan.pause.sysctls) == {"net.core.somaxconn": "99", "kernel.shm_rmid_forced": "1"}
+    assert not plan.members[0].spec.sysctls
+    text = refusal(manifest(securityContext={"sysctls": asked}, hostNetwork=True))
+    assert "spec.securityContext.sysctls[0]: " in text and "none of net.* with the host's network" in text
+
+
+def resolver(**fields: Any) -> pb.ResolverSpec:
+    """What every container of a pod finds names by, and its pause container, which finds none, does not."""
+    (plan,) = play(manifest(**fields, initContainers=[container(name="first")])).pods
+    assert not plan.pause.HasField("resolver") and plan.inits[0].spec.resolver == plan.members[0].spec.resolver
+    return plan.members[0].spec.resolver
+
+
+def test_host_aliases_are_hosts_of_each_container() -> None:
+    aliases = [{"ip": "192.0.2.7", "hostnames": ["db", "db.example"]}, {"ip": "2001:db8::1", "hostnames": ["six"]}]
+    named = (("db", "192.0.2.7"), ("db.example", "192.0.2.7"), ("six", "2001:db8::1"))
+    assert resolver(hostAliases=aliases) == pb.ResolverSpec(
+        hosts=[pb.HostEntry(name=name, address=address) for name, address in named]
+    )
+
+
+def test_a_dns_config_is_in_the_machines_place_which_is_said_unless_nothing_else_was_asked_for() -> None:
+    config = {
+        "nameservers": ["192.0.2.53"], "searches": ["shop.example"],
+        "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],
+    }  # fmt: skip
+    whole = pb.ResolverSpec(servers=["192.0.2.53"], searches=["shop.example"], options=["ndots:2", "edns0"])
+    assert resolver(dnsConfig=config) == whole == resolver(dnsConfig=config, dnsPolicy="None")
+    (warning,) = play(manifest(dnsConfig=config)).warnings
+    assert "spec.dnsConfig: takes the place of the machine's lines of its kind; Kubernetes adds to them" in warning
+    assert play(manifest(dnsConfig=config, dnsPolicy="None")).warnings == ()
+
+
+def test_without_a_domain_to_search_the_dns_policy_none_leaves_none_of_the_machines() -> None:
+    asked = resolver(dnsConfig={"nameservers": ["192.0.2.53"]}, dnsPolicy="None")
+    assert asked == pb.ResolverSpec(servers=["192.0.2.53"], searches=["."])
+
+
+VOLUMES: dict[str, dict[str, Any]] = {
+    "h": {"hostPath": {"path": "/srv"}}, "e": {"emptyDir": {}}, "c": {"persistentVolumeClaim": {"claimName": "kept"}},
+    "d": {"downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+}  # fmt: skip
+
+
+def spreading(volume: str, word: str, **fields: Any) -> dict[str, Any]:
+    mounts = [{"name": volume, "mountPath": "/v", "mountPropagation": word}]
+    volumes = [{"name": name, **kind} for name, kind in VOLUMES.items()]
+    return manifest(volumes=volumes, containers=[container(volumeMounts=mounts, **fields)])
+
+
+@pytest.mark.parametrize("volume", ["h", "e", "c"])
+@pytest.mark.parametrize(
+    ("word", "options"), [("None", []), ("HostToContainer", ["rslave"]), ("Bidirectional", ["rshared"])]
+)
+def test_mounts_spread_as_far_as_they_are_asked_to(volume: str, word: str, options: list[str]) -> None:
+    (member,) = pod(spreading(volume, word, securityContext={"privileged": True})).members
+    assert [list(mount.options) for mount in member.spec.mounts] == [options]
+
+
+def test_mounts_spread_neither_to_the_machine_without_rights_nor_among_files() -> None:
+    text = refusal(spreading("h", "Bidirectional"))
+    assert "spec.containers[0].volumeMounts[0].mountPropagation: mounts on the machine; only a privileged" in text
+    assert "nothing is mounted below them; drop it" in refusal(spreading("d", "HostToContainer"))
+
+
 def test_a_runtime_is_the_command_lines_else_the_files() -> None:
     document = manifest(runtimeClassName="kata")
     assert play(document).pods[0].pause.runtime == "kata"
