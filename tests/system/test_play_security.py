@@ -261,8 +261,8 @@ def test_what_cannot_be_done_is_refused_all_at_once_and_nothing_is_made(stage: S
 
 
 def test_sysctls_hosts_and_servers_are_as_asked_in_each_container(stage: Stage) -> None:
-    words = "cat /proc/sys/net/core/somaxconn /proc/sys/kernel/shm_rmid_forced; grep db /etc/hosts; cat /etc/resolv.conf"
-    look = {"command": ["sh", "-c", words]}
+    words = "cat /proc/sys/net/core/somaxconn /proc/sys/kernel/shm_rmid_forced; grep db /etc/hosts"
+    look = {"command": ["sh", "-c", f"{words}; cat /etc/resolv.conf"]}
     sysctls = [{"name": "net.core.somaxconn", "value": "99"}, {"name": "kernel.shm_rmid_forced", "value": "1"}]
     config = {"nameservers": ["192.0.2.53"], "searches": ["shop.example"], "options": [{"name": "ndots", "value": "2"}]}
     document = stage.document(
