@@ -212,8 +212,8 @@ Architecture: {architecture()}
 Maintainer: {MAINTAINER}
 Installed-Size: {size_kib}
 Depends: python{suite.python}, libc6 (>= {suite.glibc[0]}.{suite.glibc[1]}), init-system-helpers (>= 1.51), passwd
-Recommends: runc | crun
-Suggests: containerd, containernetworking-plugins, skopeo, bash-completion
+Recommends: runc | crun, containernetworking-plugins, iptables
+Suggests: containerd, skopeo, bash-completion
 Section: admin
 Priority: optional
 Description: container supervisor that reports every exit exactly once

@@ -1,4 +1,7 @@
-"""Manual pages and shell completion of exitctl and exitd, from the commands themselves.
+"""Manual pages and shell completion of exitctl and exitd, and docs/reference.md, from the commands themselves.
+
+    python .ci/manpages.py DIR           pages and completion, at their places below DIR
+    python .ci/manpages.py --reference   docs/reference.md
 
 click-man, the library for that, copies texts as they are: a line of ours that begins with a dot, or has a backslash,
 would be an order to roff. It also puts every page into section 1.
@@ -8,7 +11,7 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 from click.shell_completion import get_completion_class
@@ -18,6 +21,7 @@ from supervisor.__main__ import main as exitd
 from supervisor.cli import examples
 from supervisor.cli.__main__ import exitctl
 
+REFERENCE = pathlib.Path(__file__).resolve().parents[1] / "docs/reference.md"
 SHELLS = {
     "bash": "usr/share/bash-completion/completions/exitctl",
     "zsh": "usr/share/zsh/vendor-completions/_exitctl",
@@ -31,6 +35,16 @@ FILES = {
     ),
     "exitctl": (("/run/exitd/exitd.ttrpc, /run/exitd/exitd.sock", "Where exitd answers."),),
 }
+REFERENCE_HEAD = """# Every verb and every option of exitctl
+
+This page is what the commands say of themselves, as `exitctl help VERB` and the manual pages do.
+`python -m tests.supervisor.cli.clipage` writes it. What becomes of docker's and podman's words is in [cli.md](cli.md),
+and sorted for hands in [docker-to-exitctl.md](docker-to-exitctl.md); what a template of `--format` may say is in
+[templates.md](templates.md).
+
+Options of exitctl itself stand before the verb, those of a verb behind it.
+
+"""
 VARIABLES = {
     "exitd": (("EXITD_STATE", "The state directory, where --state is not given."),),
     "exitctl": (
@@ -98,16 +112,68 @@ def _commands(ctx: click.Context) -> Iterator[tuple[str, str]]:
             yield name, command.get_short_help_str(200)
 
 
-def pages(command: click.Command, section: int, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
-    """Yield file name and text of the command's page and of those of all commands below it."""
+def contexts(command: click.Command, parent: click.Context | None = None) -> Iterator[click.Context]:
+    """Yield the command with what stands before it, and so all commands below it."""
     ctx = click.Context(command, info_name=command.name, parent=parent)
-    yield f"{ctx.command_path.replace(' ', '-')}.{section}", page(ctx, section, command.get_short_help_str(200))
+    yield ctx
     if isinstance(command, click.Group):
         for name in command.list_commands(ctx):
             below = command.get_command(ctx, name)
             assert below is not None
             below.name = name
-            yield from pages(below, section, ctx)
+            yield from contexts(below, ctx)
+
+
+def pages(command: click.Command, section: int) -> Iterator[tuple[str, str]]:
+    """Yield file name and text of the command's page and of those of all commands below it."""
+    for ctx in contexts(command):
+        name, summary = ctx.command_path.replace(" ", "-"), ctx.command.get_short_help_str(200)
+        yield f"{name}.{section}", page(ctx, section, summary)
+
+
+# -- docs/reference.md
+
+
+def reference() -> str:
+    """Return the page of all verbs and options of exitctl."""
+    return REFERENCE_HEAD + "\n".join(map(_verb, contexts(exitctl)))
+
+
+def _verb(ctx: click.Context) -> str:
+    params = (each for each in ctx.command.params if isinstance(each, click.Option))  # arguments are in its usage
+    options = [record for each in params if (record := each.get_help_record(ctx))]
+    parts = [
+        f"## {ctx.command_path}",
+        f"`{ctx.command_path} {' '.join(ctx.command.collect_usage_pieces(ctx))}`",
+        *_plain(ctx.command.help or ""),
+        *_table("option", options),
+        *_table("verb", _commands(ctx), f"#{ctx.command_path.replace(' ', '-')}-{{}}"),
+        *_table("example", examples.of(ctx.command_path.partition(" ")[2])),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _plain(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a help text as Markdown."""
+    for paragraph in filter(None, map(str.strip, text.split("\n\n"))):
+        if paragraph.startswith("\b\n"):
+            yield f"```text\n{paragraph[2:]}\n```"
+        else:
+            yield _cell(" ".join(paragraph.split()))
+
+
+def _table(heading: str, rows: Iterable[tuple[str, str]], link: str = "") -> Iterator[str]:
+    lines = [
+        f"| {f'[`{name}`]({link.format(name)})' if link else f'`{name}`'} | {_cell(text)} |".replace("\n", " ")
+        for name, text in ((name.replace("|", r"\|"), text) for name, text in rows)
+    ]
+    if lines:
+        yield "\n".join((f"| {heading} | does |", "|---|---|", *lines))
+
+
+def _cell(text: str) -> str:
+    """Return the text so that Markdown shows it as it is."""
+    return re.sub(r"([|<*\[\]])", r"\\\1", text)
 
 
 def completion(shell: str) -> str:
@@ -133,4 +199,7 @@ def _put(path: pathlib.Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    write(pathlib.Path(sys.argv[1]))
+    if sys.argv[1] == "--reference":
+        REFERENCE.write_text(reference())
+    else:
+        write(pathlib.Path(sys.argv[1]))

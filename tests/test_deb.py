@@ -27,6 +27,22 @@ def test_each_suite_has_what_its_python_needs_and_nothing_for_another() -> None:
     assert not [each for each in newer if ";" in each]
 
 
+def test_what_runs_containers_and_makes_their_networks_is_recommended_and_not_needed() -> None:
+    suite = deb.SUITES["trixie"]
+    fields = dict(re.findall(r"^([\w-]+): (.*)$", deb.control(suite, "1.0-1~deb13", 5), re.MULTILINE))
+    assert fields["Recommends"].split(", ") == ["runc | crun", "containernetworking-plugins", "iptables"]
+    assert f"python{suite.python}" in fields["Depends"].split(", ")
+    named = [re.split(r"[ |,]+", fields[name]) for name in ("Depends", "Recommends", "Suggests")]
+    assert not {*named[2]} & {*named[0], *named[1]}
+
+
+def test_the_quick_start_installs_what_the_package_recommends() -> None:
+    """A machine may be set to install no recommendations."""
+    page = (ROOT / "docs/quickstart.md").read_text()
+    (line,) = re.findall(r"^apt-get install -y \./build/deb/.*$", page, re.MULTILINE)
+    assert {"runc", "containernetworking-plugins", "iptables", "curl"} <= {*line.split()}
+
+
 def test_a_requirement_that_was_not_fetched_is_found(tmp_path: pathlib.Path) -> None:
     suite = deb.SUITES["forky"]
     for name, needs in (("a", ["B-c>=2", 'd; python_version < "3.12"', 'e; extra == "x"']), ("b_c", [])):

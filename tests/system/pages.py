@@ -1,9 +1,10 @@
 """A page of the documentation as a session: its files are there, its commands are typed, their output is compared.
 
-What stands after a `$` in a code block is a command, what stands below it is what it prints. A block of JSON or YAML
-below a line with the name of a file is that file. A command with lines below it that begin with `# `, a shell's prompt,
-is typed on a terminal, and what stands after the prompts as well: `^P` is a control key, and an empty line before the
-first prompt is the return key.
+What stands after a `$` in a code block is a command, what stands below it is what it prints. A block of `sh` is pasted
+as a whole, and works; it prints the block of `text` below it, if there is one. A block of JSON or YAML below a line
+with the name of a file is that file. A command with lines below it that begin with `# `, a shell's prompt, is typed on
+a terminal, and what stands after the prompts as well: `^P` is a control key, and an empty line before the first prompt
+is the return key.
 """
 
 import contextlib
@@ -18,7 +19,8 @@ from tests.system.exitctl import EXITCTL, SECONDS, Cli
 from tests.system.waits import until
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
+OF_NETWORK = ("A pod with a published port", "A published port")  # sections of the quick start
+BLOCK = re.compile(r"^```\n(\$ .*?)^```$|^```sh\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^`([\w.-]+)`:\n\n```(?:json|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OPAQUE = re.compile(r"\b[0-9a-f]{12,64}\b|(?<=:\[)\d+(?=\])")  # ids and their beginnings, numbers of namespaces
 TYPED = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -26,6 +28,7 @@ SHORT = 12
 AGE = r"(?:Less than a second|About a minute|\d+ (?:seconds?|minutes))"
 DIFFERS = (  # from one machine and minute to the next
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
+    (re.compile(r"\[\d\d/\w{3}/\d{4} [\d:]+\]"), "[TIME]"),
     (re.compile(rf"{AGE} ago"), "AGO"),
     (re.compile(rf"Up {AGE}"), "Up"),
     (re.compile(r"[\d.]+ (?:us|ms|s) after"), "LATER"),
@@ -38,11 +41,17 @@ DIFFERS = (  # from one machine and minute to the next
 class Line:
     command: str
     prints: str
+    is_pasted: bool = False  # a script of several lines
+    is_shown: bool = True  # what it prints
 
 
 def lines(page: str) -> Iterator[Line]:
     """In the order of the page."""
-    for block in BLOCK.findall(page):
+    for found in BLOCK.finditer(page):
+        block, script, shown = found.groups()
+        if script is not None:
+            yield Line(script, shown or "", is_pasted=True, is_shown=shown is not None)
+            continue
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, prints = part.partition("\n")
             yield Line(command, prints)
@@ -72,12 +81,27 @@ class Session:
         for name, text in files(page).items():
             (self.directory / name).write_text(text)
         for line in lines(page):
+            if line.is_pasted:
+                self._paste(line)
+                continue
             command = OPAQUE.sub(lambda found: self._real(found[0]), line.command)
             keys = typed(line.prints)
             printed = self.type_on_terminal(command, keys) if keys else self.type(command)
             assert plain(printed) == plain(line.prints), f"$ {line.command}\n{printed}"
-            for shown, real in zip(OPAQUE.findall(line.prints), OPAQUE.findall(printed), strict=True):
-                self._meet(shown, real, line)
+            self._compare_ids(line, printed)
+
+    def _paste(self, line: Line) -> None:
+        """Every command of it must succeed."""
+        printed = self.type(f"set -e\n{line.command}\necho worked")
+        assert printed.endswith("worked\n"), f"{line.command}\n{printed}"
+        if line.is_shown:
+            printed = printed.removesuffix("worked\n")
+            assert plain(printed) == plain(line.prints), f"{line.command}\n{printed}"
+            self._compare_ids(line, printed)
+
+    def _compare_ids(self, line: Line, printed: str) -> None:
+        for shown, real in zip(OPAQUE.findall(line.prints), OPAQUE.findall(printed), strict=True):
+            self._meet(shown, real, line)
 
     @property
     def environment(self) -> dict[str, str]:

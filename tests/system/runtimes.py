@@ -26,7 +26,11 @@ fi
 exec {runtime} "$@"
 """
 # crun (1.8) refuses a hybrid host whose v2 side has controllers: it is shown a host without that side.
-ON_HYBRID = '#!/bin/sh\nexec unshare --mount sh -c \'umount /sys/fs/cgroup/unified && exec crun "$@"\' crun "$@"\n'
+# Mounts of the machine and of containers spread as they would without it, but for this one.
+ON_HYBRID = """#!/bin/sh
+exec unshare --mount --propagation unchanged sh -c '
+    mount --make-rprivate /sys/fs/cgroup && umount /sys/fs/cgroup/unified && exec crun "$@"' crun "$@"
+"""
 
 
 class Gates:

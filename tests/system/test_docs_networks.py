@@ -18,6 +18,7 @@ from tests.system.waits import until
 PAGE = (pages.DOCS / "networks.md").read_text()
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 JSON = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HOST_LOCAL = '"type": "host-local",'
 ROW = re.compile(r"^\| `([^`]+)`", re.MULTILINE)
 
 
@@ -53,12 +54,24 @@ def test_the_commands_of_the_page_work_in_a_network_of_its_file(tmp_path: pathli
             until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
 
 
-def test_the_published_port_of_the_quick_start_leads_to_its_container(tmp_path: pathlib.Path) -> None:
-    shown = pages.section((pages.DOCS / "quickstart.md").read_text(), "A published port")
-    with networks.net() as net, networks.daemon(net) as daemon:
-        shell = ("nsenter", f"--net={net.path}", "bash", "-c")
-        Session(Cli(daemon), tmp_path, shell=shell).play(shown)
-        until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
+def test_the_quick_start_leads_to_a_pod_with_a_published_port_and_says_how_it_ended(tmp_path: pathlib.Path) -> None:
+    """By its own network, of which only the places are others."""
+    page = (pages.DOCS / "quickstart.md").read_text()
+    shown = "\n".join(pages.section(page, title) for title in pages.OF_NETWORK)
+    with networks.net() as net:
+        (net.configurations / "10-pods.conflist").unlink()
+        shown = shown.replace(f"{HOST_LOCAL}\n", f'{HOST_LOCAL}\n        "dataDir": "{net.base}/leases",\n')
+        shown = shown.replace("/etc/cni/net.d", str(net.configurations))
+        with networks.daemon(net) as daemon:
+            shell = ("nsenter", f"--net={net.path}", "bash", "-c")
+            Session(Cli(daemon), tmp_path, shell=shell).play(shown)
+            assert str(net.base) in (net.configurations / "10-pods.conflist").read_text()
+            until(lambda: net.left(daemon) == NOTHING, f"left behind: {net.left(daemon)}")
+
+
+def test_the_network_of_the_quick_start_is_that_of_the_page() -> None:
+    (shown,) = JSON.findall(PAGE)
+    assert f"<<'END'\n{shown}END\n" in (pages.DOCS / "quickstart.md").read_text()
 
 
 def test_the_complaints_on_the_page_are_in_the_code() -> None:

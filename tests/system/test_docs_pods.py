@@ -38,6 +38,9 @@ def test_the_page_shows_the_founding_documents_command_lines_and_its_file() -> N
         ("```\n$ echo 0123456789ab\nba9876543210\n$ echo 0123456789ab\nba9876543211\n```\n", "shown as another"),
         ("```\n$ cat note.json\n{}\n```\n", "note.json"),
         ("```\n$ printf '# '; read word; echo \"$word\"\n# yes\nno\n```\n", "read word"),
+        ("```sh\nfalse\ntrue\n```\n", "false"),
+        ("```sh\necho 7\n```\n\n```text\n8\n```\n", "echo 7"),
+        ("```sh\necho 0123456789ab\n```\n\n```text\nba9876543210\nba9876543210\n```\n", "echo 0123456789ab"),
     ],
 )
 def test_a_page_that_says_something_else_is_found_out(tmp_path: pathlib.Path, page: str, why: str) -> None:
@@ -51,5 +54,7 @@ def test_a_page_that_says_what_happens_is_believed(tmp_path: pathlib.Path) -> No
         "$ echo 0123456789abcdef 3 seconds ago\nfedcba9876543210 12 seconds ago\n"
         "$ echo fedcba987654 | cut -c 1-4\n0123\n"
         "$ printf '# '; read word; echo \"$word\"\n# yes\nyes\n```\n"
+        "\n```sh\ncat >file <<'END'\none\n\ntwo\nEND\n```\n\n```sh\ncat file\necho fedcba987654\n```\n"
+        "\n```text\none\n\ntwo\n0123456789ab\n```\n\nand so on\n\n```\n$ rm file\n```\n"
     )
     Session(Cli(Daemon(tmp_path)), tmp_path).play(page)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.__main__ import main as exitd
 from supervisor.api.client import Client
-from supervisor.cli.__main__ import OF_A_CONTAINER, exitctl
+from supervisor.cli.__main__ import exitctl
+from supervisor.cli.app import OF_A_CONTAINER
 from supervisor.model.errors import ExitdError
 from tests.system import daemons, lives, tinyroot, warm
 from tests.system.daemons import Daemon, left, remove_all

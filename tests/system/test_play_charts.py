@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
 from tests.system import oracle, standins
 from tests.system.daemons import Daemon, left
 from tests.system.exitctl import Cli, Said
@@ -181,6 +182,28 @@ def test_three_of_one_kind(charts: Charts) -> None:
     chart = charts.play("deployment", warnings="ignored: the pods of a file are made at once")
     ids = chart.cli.ok("ps", "-q", "--filter", "label=app=front").split()
     assert len(ids) == 6 and chart.said.out.count("Pod:") == 3  # three pods of a pause container and one more
+
+
+def test_work_as_a_job_that_is_begun_again_after_a_failure(charts: Charts) -> None:
+    chart = charts.play("batch-job", warnings="ignored: the ended pod stays for exitctl why and logs")
+    with chart.cli.daemon.client() as client:
+        (first, last) = until(lambda: _of_two(client, "migrate-pod-app"), "no second run", 60)
+    assert (first.code, first.decision, last.code, last.decision) == (9, "restart", 0, "ended")
+    assert chart.logs("migrate-pod-app") == ["migrated"]
+    assert chart.cli.field("migrate-pod-app", ".HostConfig.RestartPolicy.MaximumRetryCount") == "2"
+
+
+def _of_two(client: Client, name: str) -> tuple[pb.Exit, ...]:
+    """Both exits, once there are two."""
+    exits = tuple(client.exits(pb.ExitsRequest(id=name)))
+    return exits if len(exits) == 2 else ()
+
+
+def test_one_on_each_node_of_which_there_is_one(charts: Charts) -> None:
+    chart = charts.play("daemon-set")
+    until(lambda: (chart.shared / "node/said").exists(), "nothing on the node")
+    assert chart.cli.field("agent-pod-app", ".State.Status") == "running"
+    assert chart.cli.ok("pods", "-q").count("\n") == 0  # one line
 
 
 def test_as_little_as_a_program_needs(charts: Charts) -> None:

@@ -1,7 +1,10 @@
 """What a manifest's securityContexts say, as a played pod's processes have it: /proc/self/status, mounts, files."""
 
 import json
+import os
 import pathlib
+import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,7 +231,6 @@ REFUSED_ANYWHERE: dict[str, Any] = {
 }
 REFUSED_OF_A_POD: dict[str, Any] = {
     **REFUSED_ANYWHERE,
-    "sysctls": [{"name": "net.core.somaxconn", "value": "9"}],
     "privileged": True,
     "capabilities": {"drop": ["ALL"]},
 }
@@ -256,6 +258,59 @@ def test_what_cannot_be_done_is_refused_all_at_once_and_nothing_is_made(stage: S
     expected = [f"spec.containers[{at}].securityContext.{what}" for at, (_, what) in enumerate(CONTRADICTIONS)]
     assert [what for what, line in zip(expected, lines, strict=True) if what in line] == expected
     assert (stage.cli.ok("ps", "-aq"), stage.cli.ok("pods", "-q")) == ("", "")
+
+
+def test_sysctls_hosts_and_servers_are_as_asked_in_each_container(stage: Stage) -> None:
+    words = "cat /proc/sys/net/core/somaxconn /proc/sys/kernel/shm_rmid_forced; grep db /etc/hosts"
+    look = {"command": ["sh", "-c", f"{words}; cat /etc/resolv.conf"]}
+    sysctls = [{"name": "net.core.somaxconn", "value": "99"}, {"name": "kernel.shm_rmid_forced", "value": "1"}]
+    config = {"nameservers": ["192.0.2.53"], "searches": ["shop.example"], "options": [{"name": "ndots", "value": "2"}]}
+    document = stage.document(
+        {"app": look, "other": look},
+        securityContext={"sysctls": sysctls},
+        hostAliases=[{"ip": "192.0.2.7", "hostnames": ["db"]}],
+        dnsPolicy="None",
+        dnsConfig=config,
+    )
+    for lines in stage.said(document).values():
+        assert lines[:3] == ["99", "1", "192.0.2.7\tdb"]
+        kept = [line for line in lines[3:] if line.startswith(("nameserver", "search", "domain", "options"))]
+        assert kept == ["nameserver 192.0.2.53", "search shop.example", "options ndots:2"]
+
+
+@pytest.fixture
+def spreading(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A directory of the machine whose mounts others may have."""
+    made = tmp_path / "spreading"
+    made.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", made], check=True)
+    try:
+        subprocess.run(["mount", "--make-shared", made], check=True)
+        for name in ("late", "own"):
+            (made / name).mkdir()
+        yield made
+    finally:
+        subprocess.run(["umount", "-R", "-l", made], check=True)
+
+
+@pytest.mark.parametrize("runtime", ["runc", "crun"])
+def test_mounts_reach_a_container_and_the_machine_as_far_as_they_are_asked_to(
+    stage: Stage, spreading: pathlib.Path, runtime: str
+) -> None:
+    def mounting(**how: Any) -> dict[str, Any]:
+        return {"command": ["sleep", "1000"], "volumeMounts": [{"name": "v", "mountPath": "/mnt", **how}]}
+
+    gives = {**mounting(mountPropagation="Bidirectional"), "securityContext": {"privileged": True}, "image": "/"}
+    containers = {"blind": mounting(), "sees": mounting(mountPropagation="HostToContainer"), "gives": gives}
+    document = stage.document(containers, volumes=[{"name": "v", "hostPath": {"path": str(spreading)}}])
+    assert stage.play(document, "--runtime", program(runtime, stage.directory)).code == 0
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", spreading / "late"], check=True)
+    (spreading / "late/said").write_text("here")
+    assert {name: stage.cli.ok("exec", f"p-{name}", "sh", "-c", "echo /mnt/late/*") for name in containers} == {
+        "blind": "/mnt/late/*", "sees": "/mnt/late/said", "gives": "/mnt/late/said",
+    }  # fmt: skip
+    stage.cli.ok("exec", "p-gives", "mount", "-t", "tmpfs", "tmpfs", "/mnt/own")
+    assert os.path.ismount(spreading / "own")
 
 
 def test_an_exec_has_what_its_containers_context_says(stage: Stage) -> None:

@@ -177,6 +177,16 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact("three pods", COUNT, "^3$", 0),
         Fact("taken down as a whole", f"$DOWN $FILE >/dev/null; {COUNT}", "^0$", 0),
     ),
+    "batch-job": (
+        Fact("what failed once is tried again, and ends with 0", _logs("migrate-pod-app"), "^migrated$"),
+        Fact("taken down as a whole", f"$DOWN $FILE >/dev/null; {COUNT}", "^0$", 0),
+    ),
+    "daemon-set": (
+        Fact("one pod", COUNT, "^1$", 0),
+        Fact("it is at work on the node", "cat $SHARED/node/said", "^agent$"),
+        Fact("by this name", "$T inspect -f '{{.State.Status}}' agent-pod-app", "^running$"),
+        Fact("taken down as a whole", f"$DOWN $FILE >/dev/null; {COUNT}", "^0$", 0),
+    ),
     "security-context": (
         Fact("`runAsUser`", _logs("confined-app"), "^1000$"),
         Fact("a root that is only read", _logs("confined-app"), "^read-only$"),

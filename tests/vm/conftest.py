@@ -12,7 +12,7 @@ from tests.vm.collected import Collected
 from tests.vm.image import Kind
 from tests.vm.machine import Machine
 
-OTHERS = ("machine_beside", "machine_with_tests")  # in this order, when the plain one is done with
+OTHERS = ("machine_quick", "machine_beside", "machine_with_tests")  # in this order, when the plain one is done with
 FRESH = "check_smoke.py"
 KVM = bool(os.environ.get("EXITD_VM_KVM"))  # use it where it works; the clock is the host's then
 
@@ -86,6 +86,12 @@ def bench() -> Iterator[Bench]:
 @pytest.fixture
 def machine(bench: Bench) -> Machine:
     return bench.machine(Kind.PLAIN)
+
+
+@pytest.fixture
+def machine_quick(bench: Bench) -> Machine:
+    """What docs/quickstart.md has installed is there."""
+    return bench.machine(Kind.QUICK)
 
 
 @pytest.fixture

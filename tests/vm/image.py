@@ -32,6 +32,8 @@ TEST_PACKAGES = (
 )
 # Its recommendations that its pods need: their network, and the program of their first container.
 PODMAN_PACKAGES = ("podman", "netavark", "aardvark-dns", "nftables", "catatonit")
+# What the quick start installs beside exitd's package: the machine has no network of its own to fetch it by.
+QUICK_PACKAGES = ("containernetworking-plugins", "iptables", "curl")
 # Of the extra `test`, what running tests needs; checkers of the source have no work in the machine.
 TEST_TOOLS = ("hypothesis", "jsonschema", "pytest", "pytest-timeout")
 ASIDE = ("tests/", "docs/", "bench/", ".")  # a change there needs no other disk
@@ -75,6 +77,7 @@ class Kind(StrEnum):
     PLAIN = "disk"  # exitd as it is installed
     TESTS = "tests"  # and the tree with its tests, at /opt/tree, and their environment, at /opt/tests
     BESIDE = "beside"  # exitd as it is installed, and podman, with the manifests that both play
+    QUICK = "quick"  # exitd as it is installed, and what the quick start installs besides
 
 
 QUIETLY = ("install", "--quiet", "--disable-pip-version-check")
@@ -156,6 +159,8 @@ def base(kind: Kind) -> pathlib.Path:
         wanted += [*requirements(), *test_requirements()]
     if kind is Kind.BESIDE:
         packages += PODMAN_PACKAGES
+    if kind is Kind.QUICK:
+        packages += QUICK_PACKAGES
     name = "base" if kind is Kind.PLAIN else f"base-{kind}"
     options = (*QUICKLY, *OPTIONS_OF.get(SUITE, ()))
     recipe = (SUITE, " ".join(packages), " ".join(wanted), " ".join(options))

@@ -16,7 +16,7 @@ from supervisor.cli.manifest.downward import Downward
 from supervisor.cli.manifest.expand import expand, names_in
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
 from supervisor.cli.manifest.lives import hooks_of, probes_of
-from supervisor.cli.manifest.podshape import amount, signal_number
+from supervisor.cli.manifest.podshape import PROPAGATIONS, amount, signal_number
 from supervisor.cli.manifest.ports import PortMapping, mappings_of
 from supervisor.cli.manifest.rights import is_privileged, not_root, refuse_contradictions, rights_of
 from supervisor.images import reference
@@ -56,6 +56,8 @@ class VolumeUse:
     destination: str
     read_only: bool
     sub_path: Field | None
+    propagation: str = ""  # rslave | rshared; empty: what is mounted on one side is not seen on the other
+    where: Field | None = None  # of the propagation
 
 
 Volume = Callable[[VolumeUse, Notes], pb.Mount | None]  # None: it was refused
@@ -74,9 +76,11 @@ class Around:
     limits: Mapping[str, Field]  # of memory and cpu, of the whole pod
     asked: AskedPod
     policy: str  # Always | OnFailure | Never
+    retries: int | None  # of OnFailure: so often each container is begun again; None: no limit
     grace_seconds: int
     pid: str
     host_network: bool
+    resolver: pb.ResolverSpec | None
     volumes: Mapping[str, "Volume"]
     contents: Contents
     down: Downward
@@ -103,6 +107,7 @@ def member_of(container: Field, around: Around, notes: Notes, *, init: bool = Fa
         restart=_restart(container, around, init=init),
         restart_rules=_rules(container, notes),
         mounts=_mounts(container, around, notes),
+        resolver=around.resolver,
         probes=probes_of(container, notes),
         hooks=hooks_of(container, around.grace_seconds, notes),
     )
@@ -237,7 +242,10 @@ def _restart(container: Field, around: Around, *, init: bool) -> str:
     own = container.get("restartPolicy")
     if own is not None:
         return POLICIES[own.text()]  # Always, of an init container: a sidecar
-    return POLICIES["OnFailure" if init and around.policy == "Always" else around.policy]
+    word = "OnFailure" if init and around.policy == "Always" else around.policy
+    if word != "OnFailure" or around.retries is None:
+        return POLICIES[word]
+    return f"{POLICIES[word]}:{around.retries}" if around.retries else POLICIES["Never"]
 
 
 def _rules(container: Field, notes: Notes) -> list[str]:
@@ -273,7 +281,13 @@ def _mounts(container: Field, around: Around, notes: Notes) -> list[pb.Mount]:
         elif path.text() in found:
             path.refuse(notes, f"{path.text()} is mounted twice")
         else:
-            use = VolumeUse(path.text(), flag_of(each.get("readOnly")), each.get("subPath"))
+            spread = each.get("mountPropagation")
+            word = PROPAGATIONS[text_of(spread, "None")]
+            if word == "rshared" and spread is not None and not is_privileged(container.get("securityContext")):
+                spread.refuse(
+                    notes, "mounts on the machine; only a privileged container may: securityContext.privileged"
+                )
+            use = VolumeUse(path.text(), flag_of(each.get("readOnly")), each.get("subPath"), word, spread)
             if (mount := volume(use, notes)) is not None:
                 found[path.text()] = mount
     return list(found.values())

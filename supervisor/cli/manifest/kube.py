@@ -31,16 +31,21 @@ from supervisor.cli.manifest.fields import Field, Notes, WrongField, flag_of, te
 from supervisor.cli.manifest.objects import (
     DEPLOYMENT,
     NAMESPACE,
+    OF_ONE_POD,
+    OF_PODS,
     SHAPES,
     PodSource,
     full_name,
     kind_of_object,
+    name_of_pod,
     pods_of,
     volume_of_claim,
 )
 from supervisor.cli.manifest.podshape import amount
 from supervisor.cli.manifest.ports import put_ports, refuse_clashes
+from supervisor.cli.manifest.resolving import resolver_of
 from supervisor.cli.manifest.rights import fs_group
+from supervisor.cli.manifest.sysctls import pod_sysctls
 from supervisor.cli.networkwords import NetworkWords, put_networks
 from supervisor.model.errors import BadRequest
 from supervisor.model.pods import FAMILY_KEYS
@@ -127,7 +132,7 @@ def play(
     found = [
         pod
         for document, kind, source in documents
-        if kind in ("Pod", "Deployment")
+        if kind in OF_PODS
         for pod in pods_of(document, kind, source.directory, notes)
     ]
     if not (found or claims or notes.refusals):
@@ -151,8 +156,9 @@ def _networks(network: tuple[str, ...]) -> pb.ContainerSpec:
 
 
 def names(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], ...]:
-    """Return (namespace, name) of each pod: what `--down` needs, even from files with unsupported fields."""
-    return _named(sources, "Pod")
+    """Return (namespace, name) of each pod but those of Deployments: what `--down` needs, even from files with
+    unsupported fields."""
+    return _named(sources, "Pod", *OF_ONE_POD)
 
 
 def deployments(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], ...]:
@@ -160,12 +166,12 @@ def deployments(sources: tuple[ManifestSource, ...]) -> tuple[tuple[str, str], .
     return _named(sources, "Deployment")
 
 
-def _named(sources: tuple[ManifestSource, ...], wanted: str) -> tuple[tuple[str, str], ...]:
+def _named(sources: tuple[ManifestSource, ...], *wanted: str) -> tuple[tuple[str, str], ...]:
     notes = Notes()
     found: list[tuple[str, str]] = []
     for document, kind, _ in _known(sources, notes):
-        if kind == wanted:
-            found += _full_name(document, notes)
+        if kind in wanted:
+            found += ((namespace, name_of_pod(kind, name)) for namespace, name in _full_name(document, notes))
     notes.settle()
     return tuple(dict.fromkeys(found))
 
@@ -247,7 +253,8 @@ def _pod(source: PodSource, contents: Contents, machine: Machine, notes: Notes) 
 
 def _around(source: PodSource, contents: Contents, machine: Machine, paths: list[HostPath], notes: Notes) -> Around:
     spec = source.spec
-    labels, annotations = source.metadata.get("labels"), source.metadata.get("annotations")
+    metadata = source.metadata
+    labels, annotations = (metadata.get(name) if metadata is not None else None for name in ("labels", "annotations"))
     for key, each in annotations.fields() if annotations is not None else ():
         if key in FAMILY_KEYS:
             each.refuse(notes, "exitd says itself what is a pod and what its member; drop it")
@@ -281,9 +288,11 @@ def _around(source: PodSource, contents: Contents, machine: Machine, paths: list
         limits=_limits(spec),
         asked=annotated(annotations, tuple(down.containers), notes),
         policy=text_of(spec.get("restartPolicy"), "Always"),
+        retries=source.retries,
         grace_seconds=grace.integer() if grace is not None else DEFAULT_GRACE_SECONDS,
         pid="host" if flag_of(host_pid) else "pod" if flag_of(shared_pid) else "own",
         host_network=down.host_network,
+        resolver=resolver_of(spec, notes),
         volumes=_volumes(source, contents, down, paths, notes),
         contents=contents,
         down=down,
@@ -306,7 +315,7 @@ def _containers(spec: Field) -> dict[str, Field]:
 def _pause(source: PodSource, around: Around, machine: Machine, notes: Notes) -> pb.ContainerSpec:
     """Return the pause container, with the pod's policy. It ends with the last member, as with podman."""
     spec, limits, seccomp = source.spec, around.limits, pod_seccomp(around, notes)
-    hostname, deadline = spec.get("hostname"), spec.get("activeDeadlineSeconds")
+    hostname, deadlines = spec.get("hostname"), (spec.get("activeDeadlineSeconds"), source.deadline)
     pause = pb.ContainerSpec(
         security=pb.SecuritySpec(seccomp=seccomp) if seccomp else None,
         name=around.pod,
@@ -318,6 +327,7 @@ def _pause(source: PodSource, around: Around, machine: Machine, notes: Notes) ->
         restart=POLICIES[around.policy],
         labels=around.labels,
         annotations=around.annotations,
+        sysctls=pod_sysctls(around.security, notes, host_network=around.host_network),
         pod=pb.PodSpec(
             name=around.pod,
             namespace=around.namespace,
@@ -326,7 +336,7 @@ def _pause(source: PodSource, around: Around, machine: Machine, notes: Notes) ->
             memory_bytes=memory_bytes(limits["memory"], notes) if "memory" in limits else 0,
             cpu_limit_milli=cpu_milli(limits["cpu"], notes) if "cpu" in limits else 0,
             pids_limit=around.asked.pids,
-            active_deadline_seconds=deadline.integer() if deadline is not None else 0,
+            active_deadline_seconds=min((each.integer() for each in deadlines if each is not None), default=0),
         ),
     )
     pause.MergeFrom(machine.networks)
@@ -389,14 +399,20 @@ def _empty_dir(name: str, field: Field | None, group: int | None, notes: Notes) 
             group=group,
             tmpfs=in_memory,
             size_bytes=size_bytes,
+            options=_options(use),
         )
 
     return mount
 
 
 def _host_path(path: str, use: VolumeUse, notes: Notes) -> pb.Mount | None:
-    sub_path = _sub_path(use, notes)
-    return pb.Mount(source=path, destination=use.destination, read_only=use.read_only, sub_path=sub_path)
+    return pb.Mount(
+        source=path,
+        destination=use.destination,
+        read_only=use.read_only,
+        sub_path=_sub_path(use, notes),
+        options=_options(use),
+    )
 
 
 def _claim(part: Field, namespace: str, notes: Notes) -> Volume:
@@ -405,14 +421,25 @@ def _claim(part: Field, namespace: str, notes: Notes) -> Volume:
     volume = volume_of_claim(namespace, claim, notes)
 
     def mount(use: VolumeUse, notes: Notes) -> pb.Mount | None:
-        only = use.read_only or read_only
-        return pb.Mount(volume=volume, destination=use.destination, read_only=only, sub_path=_sub_path(use, notes))
+        return pb.Mount(
+            volume=volume,
+            destination=use.destination,
+            read_only=use.read_only or read_only,
+            sub_path=_sub_path(use, notes),
+            options=_options(use),
+        )
 
     return mount
 
 
 def _files(files: FilesVolume, use: VolumeUse, notes: Notes) -> pb.Mount | None:
+    if use.propagation and use.where is not None:
+        use.where.refuse(notes, "these files are the container's own, and nothing is mounted below them; drop it")
     return files.mount(use.destination, use.sub_path, notes)
+
+
+def _options(use: VolumeUse) -> list[str]:
+    return [use.propagation] if use.propagation else []
 
 
 def _sub_path(use: VolumeUse, notes: Notes) -> str:

@@ -1,7 +1,7 @@
-"""Everything else in the files than Pods: ConfigMaps, Secrets, claims of volumes, and Deployments, which stand for
-Pods. Pure.
+"""Everything else in the files than Pods: ConfigMaps, Secrets, claims of volumes, and Deployments, DaemonSets and Jobs,
+which stand for Pods. Pure.
 
-Source: core/v1 and apps/v1 (types.go).
+Source: core/v1, apps/v1 and batch/v1 (types.go).
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,14 @@ from supervisor.cli.manifest.shape import (
     Object,
     boolean,
     each,
+    forbidden,
     ignored,
     items,
     matching,
     one_of,
     pairs,
     quiet,
+    read,
     refused,
     text,
     texts,
@@ -29,6 +31,7 @@ from supervisor.cli.manifest.shape import (
 
 NAMESPACE = "default"
 MOST_REPLICAS = 100
+BACKOFF_LIMIT = 6  # of a Job that says none, as in Kubernetes
 MOST_VOLUME_NAME = 63
 DEPLOYMENT = "exitd/deployment"  # the annotation of a Deployment's pods: its namespace and name
 
@@ -93,6 +96,8 @@ _EXPRESSION = Object(
     required=("key", "operator"),
 )
 _ROLLING = ignored("the pods of a file are made at once; --replace makes them anew")
+_SELECTOR = Object({"matchLabels": pairs, "matchExpressions": items(_EXPRESSION)})
+_TEMPLATE = Object({"metadata": TEMPLATE_METADATA, "spec": POD_SPEC}, required=("metadata", "spec"))
 DEPLOYMENT_SHAPE = Object(
     {
         **_HEAD,
@@ -100,12 +105,64 @@ DEPLOYMENT_SHAPE = Object(
         "spec": Object(
             {
                 "replicas": within(0, MOST_REPLICAS),
-                "selector": Object({"matchLabels": pairs, "matchExpressions": items(_EXPRESSION)}),
-                "template": Object({"metadata": TEMPLATE_METADATA, "spec": POD_SPEC}, required=("metadata", "spec")),
+                "selector": _SELECTOR,
+                "template": _TEMPLATE,
                 **each("strategy minReadySeconds revisionHistoryLimit progressDeadlineSeconds", _ROLLING),
                 "paused": refused("a Deployment here is its pods; drop it"),
             },
             required=("selector", "template"),
+        ),
+    },
+    required=("apiVersion", "metadata", "spec"),
+)
+
+DAEMON_SET = Object(
+    {
+        **_HEAD,
+        **{"apiVersion": one_of("apps/v1"), "kind": text},
+        "spec": Object(
+            {
+                "selector": _SELECTOR,
+                "template": _TEMPLATE,
+                **each("updateStrategy minReadySeconds revisionHistoryLimit", _ROLLING),
+            },
+            required=("selector", "template"),
+        ),
+    },
+    required=("apiVersion", "metadata", "spec"),
+)
+
+
+def _once(field: Field) -> None:
+    if field.integer() != 1:
+        raise field.wrong("a Job here is one pod that has to succeed once; write 1, and a Job for each")
+
+
+def _kept(field: Field, notes: Notes) -> None:
+    """For 0, too, which asks for a removal at once."""
+    field.warn(notes, "ignored: the ended pod stays for exitctl why and logs; --wait and --down remove it")
+
+
+_OF_INDEXED = forbidden("is of indexed Jobs, and a Job here is one pod; drop it")
+JOB = Object(
+    {
+        **_HEAD,
+        **{"apiVersion": one_of("batch/v1"), "kind": text},
+        "spec": Object(
+            {
+                "template": Object({"metadata": TEMPLATE_METADATA, "spec": POD_SPEC}, required=("spec",)),
+                "backoffLimit": within(0, (1 << 31) - 1),
+                "activeDeadlineSeconds": within(1, (1 << 31) - 1),
+                **each("completions parallelism", read(_once)),
+                "completionMode": unless(("NonIndexed",), _OF_INDEXED),
+                **each("backoffLimitPerIndex maxFailedIndexes successPolicy", _OF_INDEXED),
+                "podFailurePolicy": refused("write restartPolicy and restartPolicyRules into the container"),
+                "suspend": refused("a Job begins when it is played; play it when it is to begin"),
+                "ttlSecondsAfterFinished": _kept,
+                "managedBy": ignored("no cluster is here; exitd runs the pod"),
+                **each("selector manualSelector podReplacementPolicy", quiet),  # its pod is that of the file
+            },
+            required=("template",),
         ),
     },
     required=("apiVersion", "metadata", "spec"),
@@ -117,14 +174,16 @@ SHAPES: Mapping[str, Object] = {
     "Secret": SECRET,
     "PersistentVolumeClaim": CLAIM,
     "Deployment": DEPLOYMENT_SHAPE,
+    "DaemonSet": DAEMON_SET,
+    "Job": JOB,
 }
+OF_ONE_POD = ("DaemonSet", "Job")
+OF_PODS = ("Pod", "Deployment", *OF_ONE_POD)
 INSTEAD = {
     "ReplicaSet": "write a Deployment, whose pods it would make",
     "ReplicationController": "write a Deployment",
     "StatefulSet": "write a Deployment with a volume, or a Pod for each",
-    "DaemonSet": "this is one machine: write a Pod",
-    "Job": "write a Pod with restartPolicy: Never or OnFailure, and play it with --wait",
-    "CronJob": "write a Pod with restartPolicy: Never, and have a timer of the machine play it",
+    "CronJob": "write a Job, and have a timer of the machine play it with --wait",
     "PersistentVolume": "write a PersistentVolumeClaim, or a hostPath volume",
     "NetworkPolicy": "exitd restricts no traffic; drop it to run without",
     "LimitRange": "write the limits into each container",
@@ -148,7 +207,7 @@ def kind_of_object(document: Field, notes: Notes) -> str:
     if word in SHAPES:
         return word
     if kind is None:
-        document.refuse(notes, "kind is missing; exitd plays Pods and Deployments")
+        document.refuse(notes, "kind is missing; exitd plays Pods, Deployments, DaemonSets and Jobs")
     elif word in OF_A_CLUSTER:
         kind.warn(notes, f"ignored: a {word} is for a cluster, and none is here")
     else:
@@ -159,15 +218,17 @@ def kind_of_object(document: Field, notes: Notes) -> str:
 
 @frozen
 class PodSource:
-    """Where a pod is described: by a Pod, or by the template of a Deployment, which stands for several."""
+    """Where a pod is described: by a Pod, or by the template of what stands for one or, a Deployment, for several."""
 
     name: str
     where: Field  # of the name
     namespace: str
-    metadata: Field  # with its labels and annotations
+    metadata: Field | None  # with its labels and annotations
     spec: Field
     file_directory: str
     deployment: str = ""  # NAMESPACE/NAME
+    deadline: Field | None = None  # of a Job, beside that of its pod
+    retries: int | None = None  # with restartPolicy OnFailure: so often each container is begun again; None: no limit
 
 
 def full_name(document: Field) -> tuple[str, str]:
@@ -177,26 +238,58 @@ def full_name(document: Field) -> tuple[str, str]:
     return text_of(metadata.get("namespace"), NAMESPACE), text_of(metadata.get("name"))
 
 
+def name_of_pod(kind: str, name: str) -> str:
+    """Return the name of the pod that an object is, or stands for: podman's, so that a Pod may have the object's."""
+    return f"{name}-pod" if kind in OF_ONE_POD else name
+
+
 def pods_of(document: Field, kind: str, directory: str, notes: Notes) -> list[PodSource]:
-    """Return the pods that a Pod or a Deployment stands for."""
+    """Return the pods that one of OF_PODS stands for."""
     metadata, spec = document.get("metadata"), document.get("spec")
     assert metadata is not None and spec is not None
     (namespace, name), where = full_name(document), metadata.get("name")
     assert where is not None
     if kind == "Pod":
         return [PodSource(name, where, namespace, metadata, spec, directory)]
-    template = spec.get("template")
-    assert template is not None
-    inner, pod_spec = template.get("metadata"), template.get("spec")
+    if kind == "Job":
+        return [_of_job(name, where, namespace, spec, directory, notes)]
+    inner, pod_spec = spec.get("template", "metadata"), spec.get("template", "spec")
     assert inner is not None and pod_spec is not None
     _check_selector(spec, inner, notes)
     policy = pod_spec.get("restartPolicy")
     if policy is not None and policy.text() != "Always":
-        policy.refuse(notes, "the pods of a Deployment are always restarted; write Always, or a Pod")
+        policy.refuse(notes, f"the pods of a {kind} are always restarted; write Always, or a Pod")
+    if kind == "DaemonSet":
+        return [PodSource(name_of_pod(kind, name), where, namespace, inner, pod_spec, directory)]
     replicas = spec.get("replicas")
     count = replicas.integer() if replicas is not None else 1
     own = f"{namespace}/{name}"
     return [PodSource(f"{name}-{number}", where, namespace, inner, pod_spec, directory, own) for number in range(count)]
+
+
+def _of_job(name: str, where: Field, namespace: str, spec: Field, directory: str, notes: Notes) -> PodSource:
+    """With OnFailure its containers are begun again as often as `backoffLimit` says. With Never Kubernetes would make
+    other pods; here, as with podman, there is one."""
+    pod_spec, limit = spec.get("template", "spec"), spec.get("backoffLimit")
+    assert pod_spec is not None
+    policy = pod_spec.get("restartPolicy")
+    word = text_of(policy, "Always")
+    if word == "Always":
+        place = policy if policy is not None else pod_spec
+        place.refuse(notes, "the pod of a Job ends: write restartPolicy: Never or OnFailure")
+    if word == "Never" and limit is not None and not limit.is_empty:
+        limit.warn(notes, "ignored: with restartPolicy Never the pod is made once, as by podman; OnFailure tries again")
+    retries = limit.integer() if limit is not None else BACKOFF_LIMIT
+    return PodSource(
+        name_of_pod("Job", name),
+        where,
+        namespace,
+        spec.get("template", "metadata"),
+        pod_spec,
+        directory,
+        deadline=spec.get("activeDeadlineSeconds"),
+        retries=retries if word == "OnFailure" else None,
+    )
 
 
 def _check_selector(spec: Field, metadata: Field, notes: Notes) -> None:

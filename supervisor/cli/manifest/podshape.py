@@ -33,10 +33,12 @@ from supervisor.cli.manifest.shape import (
 )
 from supervisor.cli.manifest.tree import kind_of
 from supervisor.model import parsing
+from supervisor.model.addresses import address
 
 LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 MOST_ID = (1 << 32) - 2  # of users and groups: the kernel uses the last one for "none"
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+PROPAGATIONS = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}  # as mount(8) says it
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 HOST_PATH_TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket")
 
@@ -46,9 +48,6 @@ capability = read(capability_name)
 
 NO_TCP_HOOK = "Kubernetes has no such hooks either; write an exec"
 NO_CLUSTER = "this is one machine, with nothing to choose from"
-NO_DNS = (
-    "exitd writes /etc/hosts and /etc/resolv.conf by the machine and the network alone; mount other files over them"
-)
 NO_PROFILE = "exitd has no AppArmor and no SELinux profile of its own; drop it to run without"
 GROUP_POLICIES = ("Merge", "Strict")
 SECCOMP_TYPES = ("RuntimeDefault", "Unconfined", "Localhost")
@@ -130,7 +129,7 @@ POD_SECURITY = Object(
         "fsGroup": user_id,
         "fsGroupChangePolicy": quiet,  # of fsGroup
         "seLinuxChangePolicy": quiet,
-        "sysctls": refused("exitd sets no sysctls; drop it"),
+        "sysctls": items(Object({"name": text, "value": text}, required=("name", "value"))),
     }
 )
 SECURITY = Object(
@@ -170,7 +169,7 @@ MOUNT = Object(
         ),
         "subPath": matching(r"(?!/)(?!(?:.*/)?\.\.(?:/|$)).*", "relative path without .. in it"),
         "subPathExpr": refused("write the path itself, as subPath"),
-        "mountPropagation": unless(("None",), refused("mounts are private to each container; drop it")),
+        "mountPropagation": one_of(*PROPAGATIONS),
         "bindMountOptions": refused("exitd's mounts are read-only or not, and that is all"),
     },
     required=("name", "mountPath"),
@@ -353,6 +352,37 @@ VOLUME = Object(
     required=("name",),
 )
 
+
+def _address(field: Field) -> None:
+    try:
+        address(field.text())
+    except ValueError as error:
+        raise field.wrong(f"{field.text()[:100]!r} is no address; write 192.0.2.1") from error
+
+
+_ALIAS = Object(
+    {
+        "ip": read(_address),
+        "hostnames": items(matching(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", "host name (a-z, 0-9, - and .)")),
+    },
+    required=("ip",),
+)
+_WORD = matching(r"[!-~]{1,120}", "word of resolv.conf, without blanks")
+_DNS_CONFIG = Object(
+    {
+        "nameservers": items(read(_address)),
+        "searches": items(_WORD),
+        "options": items(Object({"name": _WORD, "value": matching(r"[!-~]{0,120}", "value")}, required=("name",))),
+    }
+)
+
+
+def _dns_policy(field: Field, notes: Notes) -> None:
+    one_of("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")(field, notes)
+    if field.node.value == "ClusterFirstWithHostNet":
+        field.warn(notes, "ignored: no cluster's DNS is here; the machine's is used")
+
+
 _SCHEDULING = (
     "nodeSelector affinity tolerations priorityClassName priority preemptionPolicy nodeName "
     "topologySpreadConstraints schedulingGates schedulingGroup evictionResponders overhead readinessGates"
@@ -368,16 +398,18 @@ POD_SPEC = Object(
         "activeDeadlineSeconds": within(1, (1 << 31) - 1),
         "hostNetwork": boolean,
         "hostPID": boolean,
-        "hostIPC": refused("the members of a pod share its own ipc namespace; drop it"),
+        "hostIPC": refused(
+            "the members of a pod share its own ipc namespace; drop it, or run it alone: exitctl run --ipc host"
+        ),
         "shareProcessNamespace": boolean,
         "hostUsers": unless((True,), forbidden("exitd makes no user namespaces of pods; drop it to run without")),
         "hostname": label,
         "hostnameOverride": refused("write hostname"),
         "setHostnameAsFQDN": refused("write hostname"),
-        "subdomain": ignored(NO_DNS),
-        "hostAliases": ignored(NO_DNS),
-        "dnsConfig": ignored(NO_DNS),
-        "dnsPolicy": unless(("ClusterFirst", "Default"), ignored(NO_DNS)),
+        "subdomain": ignored("no cluster's DNS is here to give that name; hostAliases give names to addresses"),
+        "hostAliases": items(_ALIAS),
+        "dnsConfig": _DNS_CONFIG,
+        "dnsPolicy": _dns_policy,
         "securityContext": POD_SECURITY,
         "resources": POD_RESOURCES,
         "resourceClaims": _CLAIMS,

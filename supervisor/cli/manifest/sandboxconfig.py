@@ -14,12 +14,13 @@ from supervisor.api.requests import MAX_CPU_MILLI, MIN_CPU_MILLI, MIN_MEMORY_BYT
 from supervisor.cli.manifest import tree
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of
 from supervisor.cli.manifest.marks import MarkedNumber
-from supervisor.cli.manifest.podshape import MOST_ID, NO_DNS, NO_PROFILE, NO_WINDOWS
+from supervisor.cli.manifest.podshape import MOST_ID, NO_PROFILE, NO_WINDOWS
 from supervisor.cli.manifest.ports import protocol_of, put_ports, sandbox_mappings
 from supervisor.cli.manifest.shape import (
     Check,
     Object,
     boolean,
+    each,
     forbidden,
     ignored,
     items,
@@ -31,6 +32,7 @@ from supervisor.cli.manifest.shape import (
     unless,
     within,
 )
+from supervisor.cli.manifest.sysctls import sandbox_sysctls
 from supervisor.model.errors import BadRequest
 from supervisor.model.values import BUILTIN, UNCONFINED
 
@@ -153,7 +155,7 @@ _LINUX = Object(
     {
         "cgroup_parent": refused("exitd keeps its containers under a cgroup of its own"),
         "security_context": _SECURITY,
-        "sysctls": refused("exitd sets no sysctls"),
+        "sysctls": pairs,
         "overhead": _OVERHEAD,
         "resources": _RESOURCES,
     }
@@ -171,7 +173,10 @@ _PORT = Object(
         "host_ip": read(Field.text),
     }
 )
-_DNS = Object({"servers": ignored(NO_DNS), "searches": ignored(NO_DNS), "options": ignored(NO_DNS)}, strict=False)
+_NO_DNS = ignored(
+    "each container of a pod has servers of its own: exitctl run --pod POD --dns, --dns-search, --dns-option"
+)
+_DNS = Object(each("servers searches options", _NO_DNS), strict=False)
 CONFIG = Object(
     {
         "metadata": _METADATA,
@@ -219,6 +224,7 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
         read_only=flag_of(security.get("readonly_rootfs") if security is not None else None),
         labels=labels.pairs() if labels is not None else {},
         annotations=annotations.pairs() if annotations is not None else {},
+        sysctls=sandbox_sysctls(config.get("linux", "sysctls"), notes, host_network=network == "NODE"),
         security=_security(security),
         pod=pb.PodSpec(
             name=text_of(metadata.get("name")),

@@ -123,6 +123,7 @@ def config(
             "resources": resources,
             "namespaces": _with_paths([{"type": kind} for kind in _namespaces(spec, host)], joins),
             **_mappings(spec.ids),
+            **_propagation(spec),
             **_sysctls(spec, host, shared.with_others),
             **_view(spec, host),
         },
@@ -302,6 +303,8 @@ def _ask_rest(document: Document, spec: Spec, host: Host) -> None:
             mount["source"] = os.path.join(spec.bundle, source)
     mounts = _with_shm(mounts, SHM if spec.ipc == "host" else "")
     document["mounts"] = mounts + [_mount(mount) for mount in spec.mounts]
+    for name, word in _propagation(spec).items():
+        linux.setdefault(name, word)
     for kind, part in {**_memory(spec, host), **_cpu(spec, host)}.items():
         _section(_section(linux, "resources"), kind).update(cast(Document, part))
     if spec.rights.pids_limit:
@@ -419,6 +422,15 @@ def _view(spec: Spec, host: Host) -> Document:
 def _by_path(devices: tuple[Device, ...]) -> tuple[Device, ...]:
     """Of two at one path the later one counts: a runtime would fail to make the second."""
     return tuple({device.path: device for device in devices}.values())
+
+
+def _propagation(spec: Spec) -> Document:
+    """As docker: a runtime takes the root out of the machine's mount events, runc for what is mounted in the container
+    and crun for all of them, unless the root itself is to spread them."""
+    words = {word for mount in spec.mounts for word in mount.options}
+    if words & {"shared", "rshared"}:
+        return {"rootfsPropagation": "shared"}
+    return {"rootfsPropagation": "rslave"} if words & {"slave", "rslave"} else {}
 
 
 def _sysctls(spec: Spec, host: Host, joins: dict[str, str]) -> Document:

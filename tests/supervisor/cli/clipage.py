@@ -1,7 +1,9 @@
 """The tables of docs/cli.md and docs/docker-to-exitctl.md, of what exitctl has and says.
-`python -m tests.supervisor.cli.clipage` writes them."""
+`python -m tests.supervisor.cli.clipage` writes them, and docs/reference.md, which is made as the manual pages are."""
 
 import pathlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import click
@@ -140,3 +142,4 @@ def anew(page: str, tables_of: Callable[[], dict[str, str]] = tables) -> str:
 if __name__ == "__main__":
     PAGE.write_text(anew(PAGE.read_text()))
     MAP.write_text(anew(MAP.read_text(), map_tables))
+    subprocess.run([sys.executable, DOCS.parent / ".ci/manpages.py", "--reference"], check=True)

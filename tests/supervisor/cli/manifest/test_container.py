@@ -136,7 +136,7 @@ def test_volumes_are_mounted_where_a_container_says() -> None:
         ({"name": "e", "mountPath": "/e"}, "/e is mounted twice"),
         ({"name": "e", "mountPath": "/x", "subPath": "a/" * 20 + "b"}, "without . and .., at most 16 names"),
         ({"name": "e", "mountPath": "/x", "subPathExpr": "$(A)"}, "write the path itself, as subPath"),
-        ({"name": "e", "mountPath": "/x", "mountPropagation": "Bidirectional"}, "private to each container"),
+        ({"name": "e", "mountPath": "/x", "mountPropagation": "Bidirectional"}, "only a privileged container may"),
         ({"name": "e", "mountPath": "/x", "recursiveReadOnly": "Enabled"}, "stay as they are"),
         ({"name": "e", "mountPath": "/x", "bindMountOptions": ["noexec"]}, "that is all"),
         ({"name": "e", "mountPath": "/x", "readOnly": "yes"}, "must be true or false; it is a text"),

@@ -1,4 +1,4 @@
-"""ConfigMaps, Secrets, claims and Deployments beside the pods that use them."""
+"""ConfigMaps, Secrets and claims beside the pods that use them; Deployments, DaemonSets and Jobs."""
 
 import json
 import pathlib
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from yaml import safe_load_all
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli.manifest import kube
+from supervisor.cli.manifest import kube, objects
 from supervisor.cli.manifest.downward import NodeFacts
 from supervisor.cli.manifest.kube import ManifestSource, Play
+from supervisor.cli.manifest.shape import Object
 from supervisor.model.errors import BadRequest
 from tests.supervisor.cli.manifest.broken import broken
 from tests.supervisor.cli.manifest.manifests import container, manifest, pod, read
@@ -283,6 +284,139 @@ def test_a_selectors_expressions_are_checked_against_the_template(expression: di
             together(document)
 
 
+# -- daemon sets and jobs
+
+
+def daemon_set(policy: str | None = None, **fields: Any) -> dict[str, Any]:
+    document = deployment(None, restartPolicy=policy)
+    document["spec"].pop("replicas")
+    document["spec"].update(fields)
+    return {**document, "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "ops"}}
+
+
+def job(policy: str | None = "OnFailure", pods: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    template = {"spec": {"restartPolicy": policy, "containers": [container()], **(pods or {})}}
+    spec = {"template": template, **fields}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "pi"}, "spec": spec}
+
+
+# Of batch/v1 and apps/v1 (types.go of 1.36), by the names in JSON: a new field must be decided upon.
+JOB_FIELDS = """parallelism completions activeDeadlineSeconds podFailurePolicy successPolicy backoffLimit
+backoffLimitPerIndex maxFailedIndexes selector manualSelector template ttlSecondsAfterFinished completionMode suspend
+podReplacementPolicy managedBy"""
+DAEMON_SET_FIELDS = "selector template updateStrategy minReadySeconds revisionHistoryLimit"
+
+
+@pytest.mark.parametrize(("shape", "fields"), [(objects.JOB, JOB_FIELDS), (objects.DAEMON_SET, DAEMON_SET_FIELDS)])
+def test_every_field_of_a_job_and_of_a_daemon_set_is_decided_upon(shape: Object, fields: str) -> None:
+    spec = shape.known["spec"]
+    assert isinstance(spec, Object) and set(spec.known) == set(fields.split())
+
+
+def test_a_daemon_set_is_one_pod_as_on_a_node_of_one() -> None:
+    found = together(daemon_set(updateStrategy={"type": "OnDelete"}))
+    (plan,) = found.pods
+    assert (plan.namespace, plan.name, plan.members[0].spec.name) == ("ops", "agent-pod", "agent-pod-app")
+    assert (plan.pause.restart, plan.members[0].spec.restart) == ("always", "always")
+    assert dict(plan.pause.labels) == {"app": "web"}
+    (warning,) = found.warnings
+    assert "spec.updateStrategy: ignored: the pods of a file are made at once" in warning
+
+
+def test_a_job_is_one_pod_beside_which_a_pod_may_have_its_name() -> None:
+    found = together(job(), manifest({"name": "pi"}))
+    assert [plan.name for plan in found.pods] == ["pi-pod", "pi"] and found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit", "restart"),
+    [
+        ("OnFailure", 3, "on-failure:3"), ("OnFailure", None, "on-failure:6"), ("OnFailure", 0, "no"),
+        ("Never", None, "no"), ("Never", 0, "no"),
+    ],
+)  # fmt: skip
+def test_a_jobs_containers_are_begun_again_as_often_as_it_says(policy: str, limit: int | None, restart: str) -> None:
+    inits = [container(name="first"), container(name="side", restartPolicy="Always")]
+    found = together(job(policy, {"initContainers": inits}, backoffLimit=limit))
+    (plan,) = found.pods
+    assert [member.spec.restart for member in (*plan.inits, *plan.members)] == [restart, "always", restart]
+    assert found.warnings == ()
+
+
+def test_a_jobs_pod_that_is_never_restarted_is_made_once_which_is_said() -> None:
+    (warning,) = together(job("Never", backoffLimit=4)).warnings
+    assert "spec.backoffLimit: ignored: with restartPolicy Never the pod is made once, as by podman" in warning
+
+
+@pytest.mark.parametrize(
+    ("own", "pods", "seconds"), [(5, None, 5), (None, 7, 7), (5, 7, 5), (9, 7, 7), (None, None, 0)]
+)
+def test_a_jobs_deadline_is_its_own_or_its_pods_whichever_is_first(
+    own: int | None, pods: int | None, seconds: int
+) -> None:
+    found = together(job(pods={"activeDeadlineSeconds": pods}, activeDeadlineSeconds=own))
+    assert found.pods[0].pause.pod.active_deadline_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "what"),
+    [
+        ("ttlSecondsAfterFinished", 0, "the ended pod stays"), ("ttlSecondsAfterFinished", 60, "the ended pod stays"),
+        ("managedBy", "example.org/x", "exitd runs the pod"),
+    ],
+)  # fmt: skip
+def test_what_of_a_job_is_a_clusters_is_ignored_with_a_word(field: str, value: Any, what: str) -> None:
+    (warning,) = together(job(**{field: value})).warnings
+    assert f"spec.{field}: ignored: " in warning and what in warning
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"completions": 1, "parallelism": 1, "completionMode": "NonIndexed", "suspend": False},
+        {"selector": {"matchLabels": {"a": "b"}}, "manualSelector": True, "podReplacementPolicy": "Failed"},
+    ],
+)
+def test_what_asks_for_a_job_as_it_is_needs_no_word(fields: dict[str, Any]) -> None:
+    found = together(job(**fields))
+    assert (len(found.pods), found.warnings) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        (job(completions=2), "spec.completions: a Job here is one pod that has to succeed once; write 1"),
+        (job(completions=0), "spec.completions: a Job here is one pod"),
+        (job(parallelism=3), "spec.parallelism: a Job here is one pod"),
+        (job(completionMode="Indexed"), "spec.completionMode: is of indexed Jobs"),
+        (job(backoffLimitPerIndex=0), "spec.backoffLimitPerIndex: is of indexed Jobs"),
+        (job(successPolicy={"rules": []}), "spec.successPolicy: is of indexed Jobs"),
+        (job(suspend=True), "spec.suspend: a Job begins when it is played"),
+        (job(podFailurePolicy={"rules": [{}]}), "spec.podFailurePolicy: write restartPolicy and restartPolicyRules"),
+        (job(backoffLimit=-1), "spec.backoffLimit: -1 is not in the range"),
+        (job("Always"), "spec.template.spec.restartPolicy: the pod of a Job ends: write restartPolicy: Never or"),
+        (job(None), "spec.template.spec: the pod of a Job ends"),
+        (job(pods={"containers": []}), "a pod needs a container"),
+        ({**job(), "apiVersion": "v1"}, "apiVersion: 'v1' is none of batch/v1"),
+        ({**job(), "spec": {}}, "template is missing"),
+        (daemon_set(selector={"matchLabels": {"app": "other"}}), "the template has no label app: other"),
+        (daemon_set(replicas=2), "spec.replicas: there is no such field"),
+        ({**daemon_set(), "metadata": {"name": "w" * 60}}, "longer than 63 characters"),
+        (daemon_set("OnFailure"), "the pods of a DaemonSet are always restarted; write Always, or a Pod"),
+    ],
+)  # fmt: skip
+def test_a_job_and_a_daemon_set_that_cannot_be_are_refused(document: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        together(document)
+    assert why in str(caught.value)
+
+
+def test_the_pods_of_jobs_and_daemon_sets_are_taken_down_by_their_names() -> None:
+    source = ManifestSource("f", "\n---\n".join(map(json.dumps, (job(completions=9), daemon_set()))))
+    assert kube.names((source,)) == (("default", "pi-pod"), ("ops", "agent-pod"))
+    assert kube.deployments((source,)) == ()
+
+
 def test_what_is_a_clusters_is_ignored_with_a_warning() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
     found = together(service, manifest())
@@ -320,4 +454,4 @@ def test_whatever_stands_in_a_chart_it_is_played_or_refused_with_its_place_and_n
 
 
 def test_all_charts_together_can_be_read() -> None:
-    assert len(together(*ALL).pods) == 24
+    assert len(together(*ALL).pods) == 26

@@ -130,7 +130,7 @@ def test_all_that_is_wrong_is_reported_at_once_and_in_order() -> None:
     ("text", "what"),
     [
         ("kind: ReplicaSet\nmetadata: {}", "pod.yaml:1:1: kind: exitd plays no ReplicaSet; write a Deployment"),
-        ("apiVersion: v1\nkind: Job", "pod.yaml:2:1: kind: exitd plays no Job; write a Pod with restartPolicy: Never"),
+        ("apiVersion: v1\nkind: CronJob", "pod.yaml:2:1: kind: exitd plays no CronJob; write a Job, and have a timer"),
         ("kind: Knob", "kind: exitd plays no Knob; exitd plays Pod, ConfigMap, Secret, PersistentVolumeClaim, Depl"),
         ("kind: Service", "no Pod in there"),
         ("apiVersion: v1", "pod.yaml:1:1: kind is missing"),
@@ -139,7 +139,7 @@ def test_all_that_is_wrong_is_reported_at_once_and_in_order() -> None:
         ("kind: Pod", "pod.yaml:1:1: apiVersion is missing"),
         ("", "no Pod in there"),
         ("# nothing", "no Pod in there"),
-        ("kind: List\nitems: [{kind: DaemonSet}]", "pod.yaml:2:10: items[0].kind: exitd plays no DaemonSet; this is"),
+        ("kind: List\nitems: [{kind: StatefulSet}]", "pod.yaml:2:10: items[0].kind: exitd plays no StatefulSet; write"),
     ],
 )  # fmt: skip
 def test_what_is_no_pod_is_refused_by_its_kind_and_line(text: str, what: str) -> None:
@@ -315,6 +315,74 @@ def test_a_pods_address_is_exitds_to_put_in_when_a_run_begins() -> None:
     assert other.spec.address_mark == ""
     (of_host,) = pod(manifest(hostNetwork=True, containers=[asks])).members
     assert (list(of_host.spec.env), of_host.spec.address_mark) == (["ME=127.0.0.1"], "")
+
+
+def test_sysctls_are_the_pause_containers_whose_namespaces_its_members_have() -> None:
+    asked = [{"name": "net.core.somaxconn", "value": "99"}, {"name": "kernel/shm_rmid_forced", "value": "1"}]
+    plan = pod(manifest(securityContext={"sysctls": asked}))
+    assert dict(plan.pause.sysctls) == {"net.core.somaxconn": "99", "kernel.shm_rmid_forced": "1"}
+    assert not plan.members[0].spec.sysctls
+    text = refusal(manifest(securityContext={"sysctls": asked}, hostNetwork=True))
+    assert "spec.securityContext.sysctls[0]: " in text and "none of net.* with the host's network" in text
+
+
+def resolver(**fields: Any) -> pb.ResolverSpec:
+    """What every container of a pod finds names by, and its pause container, which finds none, does not."""
+    (plan,) = play(manifest(**fields, initContainers=[container(name="first")])).pods
+    assert not plan.pause.HasField("resolver") and plan.inits[0].spec.resolver == plan.members[0].spec.resolver
+    return plan.members[0].spec.resolver
+
+
+def test_host_aliases_are_hosts_of_each_container() -> None:
+    aliases = [{"ip": "192.0.2.7", "hostnames": ["db", "db.example"]}, {"ip": "2001:db8::1", "hostnames": ["six"]}]
+    named = (("db", "192.0.2.7"), ("db.example", "192.0.2.7"), ("six", "2001:db8::1"))
+    assert resolver(hostAliases=aliases) == pb.ResolverSpec(
+        hosts=[pb.HostEntry(name=name, address=address) for name, address in named]
+    )
+
+
+def test_a_dns_config_is_in_the_machines_place_which_is_said_unless_nothing_else_was_asked_for() -> None:
+    config = {
+        "nameservers": ["192.0.2.53"], "searches": ["shop.example"],
+        "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],
+    }  # fmt: skip
+    whole = pb.ResolverSpec(servers=["192.0.2.53"], searches=["shop.example"], options=["ndots:2", "edns0"])
+    assert resolver(dnsConfig=config) == whole == resolver(dnsConfig=config, dnsPolicy="None")
+    (warning,) = play(manifest(dnsConfig=config)).warnings
+    assert "spec.dnsConfig: takes the place of the machine's lines of its kind; Kubernetes adds to them" in warning
+    assert play(manifest(dnsConfig=config, dnsPolicy="None")).warnings == ()
+
+
+def test_without_a_domain_to_search_the_dns_policy_none_leaves_none_of_the_machines() -> None:
+    asked = resolver(dnsConfig={"nameservers": ["192.0.2.53"]}, dnsPolicy="None")
+    assert asked == pb.ResolverSpec(servers=["192.0.2.53"], searches=["."])
+
+
+VOLUMES: dict[str, dict[str, Any]] = {
+    "h": {"hostPath": {"path": "/srv"}}, "e": {"emptyDir": {}}, "c": {"persistentVolumeClaim": {"claimName": "kept"}},
+    "d": {"downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+}  # fmt: skip
+
+
+def spreading(volume: str, word: str, **fields: Any) -> dict[str, Any]:
+    mounts = [{"name": volume, "mountPath": "/v", "mountPropagation": word}]
+    volumes = [{"name": name, **kind} for name, kind in VOLUMES.items()]
+    return manifest(volumes=volumes, containers=[container(volumeMounts=mounts, **fields)])
+
+
+@pytest.mark.parametrize("volume", ["h", "e", "c"])
+@pytest.mark.parametrize(
+    ("word", "options"), [("None", []), ("HostToContainer", ["rslave"]), ("Bidirectional", ["rshared"])]
+)
+def test_mounts_spread_as_far_as_they_are_asked_to(volume: str, word: str, options: list[str]) -> None:
+    (member,) = pod(spreading(volume, word, securityContext={"privileged": True})).members
+    assert [list(mount.options) for mount in member.spec.mounts] == [options]
+
+
+def test_mounts_spread_neither_to_the_machine_without_rights_nor_among_files() -> None:
+    text = refusal(spreading("h", "Bidirectional"))
+    assert "spec.containers[0].volumeMounts[0].mountPropagation: mounts on the machine; only a privileged" in text
+    assert "nothing is mounted below them; drop it" in refusal(spreading("d", "HostToContainer"))
 
 
 def test_a_runtime_is_the_command_lines_else_the_files() -> None:

@@ -98,6 +98,14 @@ def test_a_whole_configuration_becomes_a_request() -> None:
     )  # fmt: skip
 
 
+def test_sysctls_are_the_pause_containers_but_those_of_the_machines_network() -> None:
+    asked = with_("linux.sysctls", {"net.core.somaxconn": "5", "kernel.sem": "1 2 3 4"})
+    assert dict(config(asked).spec.sysctls) == {"net.core.somaxconn": "5", "kernel.sem": "1 2 3 4"}
+    asked["linux"]["security_context"] = {"namespace_options": {"network": 2}}
+    with pytest.raises(BadRequest, match=r"c\.json:1:\d+: linux\.sysctls.*: .*none of net\.\* with the host's network"):
+        config(asked)
+
+
 def test_the_ports_of_the_machine_are_published_by_the_pause_container() -> None:
     mappings = [
         {"host_port": 8080, "container_port": 80, "host_ip": "127.0.0.1"},
@@ -144,7 +152,8 @@ def test_the_same_in_yaml() -> None:
     ("path", "value", "why"),
     [
         ("linux.cgroup_parent", "/kubepods", "a cgroup of its own"),
-        ("linux.sysctls", {"net.core.somaxconn": "5"}, "no sysctls"),
+        ("linux.sysctls", {"kernel.pid_max": "5"}, "its own namespaces: net.*"),
+        ("linux.sysctls", {"net.core.somaxconn": 5}, "must be a text; it is a number; write it in quotes"),
         ("linux.overhead", {"memory_limit_in_bytes": 5}, "add it to resources"),
         ("linux.resources.cpu_quota", 500, "not in the range of 10 to"),
         ("linux.resources.cpu_period", 999, "not in the range of 1000 to 1000000"),

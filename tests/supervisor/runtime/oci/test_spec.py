@@ -158,6 +158,20 @@ def test_a_bind_mount_has_the_options_that_were_asked_for() -> None:
     assert made(asked)["mounts"][-1]["options"] == ["rw", "bind", "rslave", "noexec"]
 
 
+@pytest.mark.parametrize(
+    ("words", "root"),
+    [
+        ([()], None), ([("rprivate",)], None), ([("rslave", "noexec")], "rslave"), ([("slave",)], "rslave"),
+        ([("rshared",)], "shared"), ([("rslave",), ("shared",), ("private",)], "shared"),
+    ],
+)  # fmt: skip
+def test_the_root_spreads_mounts_as_far_as_the_furthest_of_them_is_to(
+    words: list[tuple[str, ...]], root: str | None
+) -> None:
+    mounts = tuple(Mount("/s", f"/t{number}", options=options) for number, options in enumerate(words))
+    assert made(Spec("c", ("a",), mounts=mounts))["linux"].get("rootfsPropagation") == root
+
+
 def test_a_mount_below_the_volumes_of_a_pod_gives_no_rights_whatever_its_options() -> None:
     asked = Spec("c", ("a",), mounts=(Mount("/v/x", "/t", options=("nosuid", "suid", "dev", "noexec")),))
     options = restrict(made(asked), "/v/")["mounts"][-1]["options"]  # type: ignore[index]
