@@ -119,8 +119,8 @@ class World:
         """All that a command has made, begun or ended is as before."""
         now = {container.spec.name: container for container in self.client.list(all_of_them=True)}
         for name, container in now.items():
-            is_kept = container.phase == {"up": pb.PHASE_RUNNING, "ended": pb.PHASE_EXITED}.get(name, -1)
-            if not is_kept:
+            is_in_phase = container.phase == {"up": pb.PHASE_RUNNING, "ended": pb.PHASE_EXITED}.get(name, -1)
+            if not is_in_phase or container.spec.rootfs != self.root:  # another has got the name
                 with contextlib.suppress(ExitdError):
                     self.client.remove(container.id, force=True)
                 now = {key: each for key, each in now.items() if key != name}
@@ -149,8 +149,10 @@ class World:
             )
         finally:
             os.chdir(before)
-        said = (out + err).decode(errors="replace")
-        assert "Traceback (most recent" not in said and "internal error" not in said, f"{shown(words)}: {said[-3000:]}"
+        said, complaint = (out + err).decode(errors="replace"), err.decode(errors="replace")
+        assert "Traceback (most recent" not in complaint and "internal error" not in complaint, (
+            f"{shown(words)}: {complaint[-3000:]}"
+        )
         is_mute = "exists" in words[:2]  # its code says it all
         assert code == 0 or said or is_mute, f"{shown(words)}: {code}, without a word"
         return code, said
