@@ -160,7 +160,7 @@ def _pipes(work: Work) -> Iterator[dict[int, int]]:
 
 
 class Daemon(OwnDaemon):
-    """One that makes what the rows want. `by_ttrpc`: nobody here speaks gRPC to it, so that it is not begun."""
+    """One that makes what the rows want. `by_ttrpc`: no client speaks gRPC to it, so that gRPC is not begun."""
 
     def __init__(self, scratch: Scratch, name: str = "d", *, by_ttrpc: bool = False) -> None:
         super().__init__(scratch.state_place(name), scratch.root_place(name))
