@@ -113,8 +113,12 @@ def test_a_keeper_that_cannot_accept_rests_and_then_does(node: Node, keeper: Kee
         until(lambda: len(failed.times()) > 2 * PAUSES, "the keeper tries again")
         times = failed.times()
         assert times[2 * PAUSES] - times[0] > 0.2 * PAUSES  # ENFILE: twice each time
-    assert launch.ask(client, fields.encode("exitd-list", [("at", 999)]), [])[0].kind == "exitd-ok"
-    client.close()
+    question = fields.encode("exitd-list", [("at", 999)])
+    # Without a descriptor for one more it hangs up, with the one it saves for that: perhaps as its calls work again.
+    with contextlib.closing(client), contextlib.suppress(*([ConnectionError] if error == "ENFILE" else [])):
+        assert launch.ask(client, question, [])[0].kind == "exitd-ok"
+    with contextlib.closing(launch.connect(str(keeper.state), LIMIT_SECONDS)) as later:
+        assert launch.ask(later, question, [])[0].kind == "exitd-ok"
 
 
 def test_a_shim_that_the_keeper_cannot_begin_is_refused_and_another_one_begins(node: Node, keeper: Keeper) -> None:
