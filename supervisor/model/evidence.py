@@ -26,6 +26,7 @@ MONITORS_KILLED = "monitors-killed"
 JOURNAL_UNREAD = "journal-unread"
 RECORD_UNREAD = "record-unread"
 STATE_LOST = "state-lost"
+WITNESSLESS = frozenset((MONITORS_KILLED, JOURNAL_UNREAD, RECORD_UNREAD))  # causes: there was an end, and no word of it
 NEVER_BEGAN = -1  # in the fifo: the program was never executed (core/core.h)
 
 

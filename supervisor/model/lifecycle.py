@@ -15,7 +15,7 @@ from typing import Any
 
 from shim.frozen import frozen, replace
 from shim.mark import EXITDS_OWN_ID
-from supervisor.model import changes, notices, restart, values
+from supervisor.model import changes, evidence, notices, restart, values
 from supervisor.model.errors import WrongState
 from supervisor.model.limits import Change
 from supervisor.model.networks import Attached
@@ -620,14 +620,18 @@ def had_begun(c: Container, report: Report) -> bool:
 def _without_start(c: Container, report: Report) -> Report:
     """Return the report without a number that may be that of the runtime's init.
 
-    An adopted container may be started by other programs, which exitd does not notice. A running container was seen
-    executing its program, unless `start_unseen`.
+    What was created and never started has not executed its program, also where no witness is left. An adopted
+    container may be started by other programs, which exitd does not notice. A running container was seen executing its
+    program, unless `start_unseen`.
     """
-    if isinstance(report.status, Unknown):
+    is_witnessless = isinstance(report.status, Unknown) and report.status.cause in evidence.WITNESSLESS
+    if isinstance(report.status, Unknown) and not is_witnessless:
         return report
-    is_ours = EXITDS_OWN_ID.fullmatch(c.id) and (report.unseen or not c.spec.runtime_type)
+    is_ours = EXITDS_OWN_ID.fullmatch(c.id) and (is_witnessless or report.unseen or not c.spec.runtime_type)
     if c.phase is Phase.CREATED and report.began is None and is_ours:
         return replace(report, status=Unknown(NEVER_STARTED))
+    if is_witnessless:
+        return report
     is_confirmed = c.phase in (Phase.RUNNING, Phase.PAUSED) and not c.start_unseen
     if not is_confirmed and (report.unseen or (c.phase is Phase.STARTING and not had_begun(c, report))):
         return replace(report, status=Unknown(START_UNCONFIRMED))

@@ -217,8 +217,12 @@ def on(image: str, **fields: object) -> pb.ContainerSpec:
 def check(daemon: Daemon) -> None:
     """After a kill: what is left of a create is taken back first, in the daemon's own time."""
     with daemon.client() as client:
-        until(lambda: _settled(client), "a container does not come to rest")
-        check_store(daemon, client)
+        check_through(client, daemon)
+
+
+def check_through(client: Client, daemon: Daemon) -> None:
+    until(lambda: _settled(client), "a container does not come to rest")
+    check_store(daemon, client)
 
 
 def _settled(client: Client) -> bool:

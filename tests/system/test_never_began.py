@@ -181,6 +181,20 @@ def test_a_terminal_that_hangs_up_on_what_was_not_started_gives_no_code(own: Dae
         end(client, id)
 
 
+def test_nor_does_what_was_not_started_and_ended_when_nobody_was_there(own: Daemon) -> None:
+    with own.client() as client:
+        id = client.create(spec("sh")).id
+        made = client.inspect(id)
+        keeper = own.keeper_pid()
+    own.kill()
+    for pid in (keeper, made.shim.pid, made.init.pid):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not pathlib.Path(f"/proc/{made.init.pid}").exists(), "init has not gone")
+    own.start()
+    with own.client() as client:
+        end(client, id)
+
+
 def test_a_start_in_which_init_ends_gives_no_code(own: Daemon, tmp_path: pathlib.Path) -> None:
     wrapper = Wrapper.make(tmp_path)
     wrapper.on("start", f"{ENDS_INIT} exit 1")

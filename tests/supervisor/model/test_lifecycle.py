@@ -373,6 +373,17 @@ def test_what_exitd_never_asked_to_start_has_no_code_but_for_a_witness_of_its_be
     assert status_of_end(OURS, Phase.CREATED, unseen, "io.containerd.runc.v2") == Unknown("never-started")
 
 
+@pytest.mark.parametrize("cause", ["monitors-killed", "journal-unread", "record-unread"])
+def test_what_exitd_never_asked_to_start_never_began_also_where_no_witness_is_left(cause: str) -> None:
+    report = Report(Unknown(cause), Source.NONE, INIT, moment().now_ns)
+    for runtime_type in ("", "io.containerd.runc.v2"):
+        assert status_of_end(OURS, Phase.CREATED, report, runtime_type) == Unknown("never-started")
+    assert status_of_end("by-hand", Phase.CREATED, report) == Unknown(cause)
+    assert status_of_end(OURS, Phase.STARTING, report) == status_of_end(OURS, Phase.RUNNING, report) == Unknown(cause)
+    for other in ("host-rebooted", "state-lost", "row-damaged"):  # these say more
+        assert status_of_end(OURS, Phase.CREATED, replace(report, status=Unknown(other))) == Unknown(other)
+
+
 @pytest.mark.parametrize("source", Source)
 def test_an_end_before_the_start_was_confirmed_has_a_code_from_who_may_know(source: Source) -> None:
     report = Report(Exited(2), source, INIT, moment().now_ns)

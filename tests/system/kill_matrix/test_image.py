@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -24,7 +25,7 @@ from supervisor.model.errors import (
 )
 from tests.system import images, oracle
 from tests.system.daemons import Daemon
-from tests.system.images import SMALL_IMAGES, check, on, small
+from tests.system.images import SMALL_IMAGES, check, check_through, on, small
 from tests.system.kill_matrix.calls import CALLS, killed_at_each
 from tests.system.kill_matrix.table import row
 from tests.system.oracle import Revived
@@ -55,8 +56,8 @@ class Life:
         for step in self.steps:
             try:
                 self.up.call(step)
-            except Unreachable:
-                check(self.daemon)
+            except Unreachable:  # it may still be about to die
+                self.up.patiently(partial(check_through, daemon=self.daemon))
             except ExitdError as error:
                 self.failures[type(error).__name__] += 1
 
