@@ -6,6 +6,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -16,7 +17,7 @@ from tests.system.containerd.server import EXITD, IMAGE, RUNC, Containerd, runni
 from tests.system.containerd.verbs import OURS, TRUTH
 from tests.system.containerd.wiretable import plain
 from tests.system.processes import commands, empty_cgroup, end_process
-from tests.system.waits import until, wait_readable
+from tests.system.waits import SCALE, until, wait_readable
 
 
 class Cri(Runtime):
@@ -133,6 +134,9 @@ class Container:
         return plain(self.pod.cri("ContainerStats", container_id=self.id).stats)
 
 
+AWAY_SECONDS = 60 * min(1.0, SCALE)
+KUBELET_SECONDS = 120.0  # its limit for a call
+SEEN_SECONDS = 10.0  # an end, by a kubelet that lists all containers again and again
 UNTIL_TOLD = "until [ -e /mnt/go ]; do sleep 0.02; done"
 
 
@@ -319,6 +323,40 @@ def ends_while_exitd_is_away(scene: Scene) -> object:
     return ended, killed[:2], said, stays.ended(), scene.pod.ready()
 
 
+def exitd_is_away_for_a_minute(scene: Scene) -> object:
+    """Who lists all containers, as a kubelet does, sees every end when it comes, with its code and reason. Only what is
+    new has to wait for exitd."""
+    boxes = [scene.told(f"box{code}", f"exit {code}") for code in (0, 33, 137)]
+    boxes.append(scene.told("eats", "exec tail /dev/zero", memory_bytes=16 << 20))
+    daemon = scene.cri.containerd.exitd if scene.runtime == EXITD else None
+    if daemon is not None:
+        daemon.kill()
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as client:
+        fresh = scene.pod.create("new", "sh", "-c", "exit 6")
+        new = client.submit(fresh, "Start", seconds=KUBELET_SECONDS)
+        ended = []
+        for number, (box, go) in enumerate(boxes):
+            due = began + AWAY_SECONDS * (number + 1) / len(boxes)
+            until(lambda due=due: time.monotonic() > due, "the time does not pass", AWAY_SECONDS)  # type: ignore[misc]
+            go()
+            went = time.monotonic()
+            until(lambda box=box: _listed(scene, box) == "exited", "it is not seen", SEEN_SECONDS)  # type: ignore[misc]
+            print(f"seen after {time.monotonic() - went:.2f} s, as it is {went - began:.1f} s since exitd went")
+            state, code, reason, has_times = box.ended()
+            ended.append((state, code, has_times, reason if code != 137 else ""))
+        if daemon is not None:
+            assert not new.done()
+            until(lambda: boxes[-1][0].status().reason == "OOMKilled", "its reason is not seen")
+            daemon.start()
+        new.result()
+    return ended, fresh.ended(), scene.pod.ready()
+
+
+def _listed(scene: Scene, box: Container) -> str:
+    return next(STATES[one.state] for one in scene.cri("ListContainers").containers if one.id == box.id)
+
+
 def the_sandbox_dies(scene: Scene) -> object:
     """The pod is not ready any more; its containers are not touched, each has a pid namespace of its own."""
     box = scene.pod.run("box", "sleep", "1000")
@@ -346,7 +384,8 @@ def the_shim_dies(scene: Scene) -> object:
 
 SCENES: tuple[Callable[[Scene], object], ...] = (
     *(two_containers, exec_sync, logs_that_are_rotated, stop_with_grace, out_of_memory, statistics),
-    *(what_cannot_start, containerd_is_restarted, ends_while_exitd_is_away, the_sandbox_dies, the_shim_dies),
+    *(what_cannot_start, containerd_is_restarted, ends_while_exitd_is_away, exitd_is_away_for_a_minute),
+    *(the_sandbox_dies, the_shim_dies),
     *(whom_init_leaves_among_the_hosts_pids, whom_init_leaves_among_its_pods_pids),
 )
 
