@@ -81,6 +81,8 @@ VERSION = len(MIGRATIONS)
 log = structlog.get_logger(__name__)
 
 WAL_BYTES = 16 << 20  # the write-ahead log is cut back to this after a checkpoint
+CACHE_KB = 512  # of pages, for each connection. SQLite's own 2,000 kB fill up over some hundred lives and save no time:
+# the rows of an end are at random places of the ledger, and the kernel has its pages, too
 
 
 def open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
@@ -119,13 +121,21 @@ def connect(path: Path, lock_seconds: float) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=0")
         connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
+        _limit_cache(connection)
     return connection
 
 
 def connect_for_reading(path: Path, lock_seconds: float) -> sqlite3.Connection:
     """Return a connection that cannot write, not even by mistake. Raises sqlite3.Error."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    return sqlite3.connect(uri, uri=True, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
+    with undone_on_failure(connection.close):
+        _limit_cache(connection)
+    return connection
+
+
+def _limit_cache(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA cache_size=-{CACHE_KB}")
 
 
 def lenient(data: bytes) -> str:

@@ -11,14 +11,14 @@ from tests.attack.report import Machine
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def here() -> Machine:
+def here(runtime: str = "runc") -> Machine:
     return Machine(
         commit=_said("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"),
         is_dirty=bool(_said("git", "-C", str(ROOT), "status", "--porcelain")),
         date=datetime.date.today().isoformat(),
         kernel=os.uname().release,
         processors=os.cpu_count() or 0,
-        runtime=_said("runc", "--version"),
+        runtime=_said(runtime, "--version"),
     )
 
 

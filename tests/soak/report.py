@@ -108,16 +108,17 @@ not that there is none: what this run could have missed is the interval's upper 
 independent, which those of memory are not quite, so that it is too narrow there. The database grows by design, two rows
 for each end, until `retention` ([configuration.md](configuration.md)) deletes as many as come; that is its bound.
 
-Two things of the daemon are known to grow and then to stop: the newest 4,096 events, which some 800 lives fill, and the
-parts of 16,384 paths of cgroups, some 0.4 kB for each life. Whether they are all of its growth, only a soak of many
-thousand lives can say.
+Two things of the daemon are known to grow and then to stop: the newest 4,096 events, some 2.4 MB, which some 700 lives
+fill, and SQLite's pages, 0.5 MB for each of two connections, which some 200 lives fill. The first sample should come
+after both.
 
 PSS is also changed by other programs of the machine that begin or end and share libraries with it. What a process has
 written and shares with nobody (Private_Dirty) is not.
 """
 BY_HAND = """By hand: `python -m tests.soak --lives N --out FILE.json --page FILE.md`, or `--hours`; `--every` says
-after how many lives a sample is taken, `--warm-up` after how many the first. There is no quick stand-in for a runtime
-under exitd's own shims, so that 100,000 lives take as long as runc needs for them.
+after how many lives a sample is taken, `--warm-up` after how many the first; `--runtime crun` has crun run them, whose
+lives take half as long. crun refuses a host with both versions of cgroups: there, `unshare -m` and
+`umount /sys/fs/cgroup/unified` before it.
 """
 
 

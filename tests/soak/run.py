@@ -91,9 +91,10 @@ class _Soak:
         return time.monotonic() - self.began
 
 
-def soak(plan: Plan, seen: Callable[[Sample], None] = lambda sample: None) -> Result:
-    """Run it. `seen` has each sample at once. Raises WrongEnd, and whatever a life fails with."""
-    with daemons.daemon(forked=False) as daemon, daemon.client() as client:  # a forked one shares memory with others
+def soak(plan: Plan, seen: Callable[[Sample], None] = lambda sample: None, runtime: str = "runc") -> Result:
+    """Run it with this OCI runtime. `seen` has each sample at once. Raises WrongEnd, and whatever a life fails with."""
+    words = ("--runtime", runtime)
+    with daemons.daemon(forked=False, extra=words) as daemon, daemon.client() as client:  # a forked one shares memory
         state = _Soak(daemon, client, {lives.up(client).id})
         keeper = until(daemon.keeper_pid, "there is no keeper")
         samples = []

@@ -34,7 +34,7 @@ CPU_PERIOD_US = 100_000  # the kernel's default for a new cgroup
 MIN_QUOTA_US = 1_000  # the kernel's minimum
 RETRY_SECONDS = 0.01
 LAYOUT_SECONDS = 10.0
-PATHS_KEPT = 1 << 14  # that have been taken apart: each new container is compared with all others
+PATHS_KEPT = 256  # that have been taken apart: a container's is asked for a dozen times while it is made or found
 READ_BYTES = 4096
 AT_ONCE = 256  # pidfds held at a time: one round kills all processes, and waits for so many of them
 

@@ -53,6 +53,7 @@ class Watching:
         self.executes: dict[str, bool] = {}
         self.own_pids: dict[str, bool] = {}
         self.shim_cgroups: dict[str, str] = {}
+        self._places: dict[str, tuple[str, str]] = {}  # a container's cgroup, and the same as `cgroups.place` has it
         self.keeper = keeper_line
         self.shims = Shims(watcher, keeper_line, self._move_shim)
         self._watches: dict[RunKey, Watch] = {}
@@ -114,13 +115,13 @@ class Watching:
         """Note whether the cgroup is shared, before the new run's processes are in it: if it has those of another run
         or unknown ones, they must not be ended with init. Raises OSError when an earlier mark cannot be read."""
         own, known = self.cgroups[new.key.container], set[int]()
-        place = cgroups.place(own)
+        place = self._place(new.key.container, own)
         has_strangers = False
         for watch in [*self._watches.values()]:  # all that run: what is done for each must take next to no time
             other = self.cgroups.get(watch.key.container)
             if other is None or watch.key.exec_id or watch.reported or watch.key.container == new.key.container:
                 continue
-            others_place = cgroups.place(other)
+            others_place = self._place(watch.key.container, other)
             is_below, is_above = place.startswith(others_place), others_place.startswith(place)
             if not is_below and not is_above:
                 continue
@@ -413,6 +414,13 @@ class Watching:
         watch = self._watches.get(key)
         return watch is not None and not watch.misses_copies()
 
+    def _place(self, container_id: str, path: str) -> str:
+        """Return what `cgroups.place` does; taken apart once, since each new run is compared with all others."""
+        known = self._places.get(container_id)
+        if known is None or known[0] != path:
+            known = self._places[container_id] = path, cgroups.place(path)
+        return known[1]
+
     async def keeper_knows(self, key: RunKey) -> bool:
         """Return whether the keeper watches the run. Raises ShimFailed when it does not answer."""
         try:
@@ -451,7 +459,7 @@ class Watching:
 
     def forget(self, container_id: str) -> None:
         """Forget what was known of it besides its runs."""
-        for known in (self.cgroups, self.executes, self.own_pids, self.shim_cgroups):
+        for known in (self.cgroups, self.executes, self.own_pids, self.shim_cgroups, self._places):
             known.pop(container_id, None)
 
     def oom_kills(self, key: RunKey) -> int:

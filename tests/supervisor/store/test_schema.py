@@ -1,10 +1,13 @@
+import _sqlite3
 import asyncio
 import contextlib
+import ctypes
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from shim.frozen import replace
 from supervisor.model.errors import CannotStart
 from supervisor.model.values import BootTime, Retained
 from supervisor.store import codec, schema
@@ -110,3 +113,26 @@ def test_a_database_of_every_older_version_is_brought_up_to_date_with_all_that_i
 def test_an_empty_file_is_a_new_database(path: Path) -> None:
     path.touch()
     write_some(path)
+
+
+def _sqlites_bytes() -> int:
+    """What SQLite has of this process's memory, with all connections."""
+    used = ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used
+    used.restype = ctypes.c_int64
+    return int(used())
+
+
+def test_a_large_database_is_written_and_read_with_little_memory(path: Path) -> None:
+    """SQLite's own limit is 2 MB for each of the two connections."""
+
+    async def main() -> None:
+        async with opened(path) as store:
+            before = _sqlites_bytes()
+            large = replace(event("c"), attributes=(("text", "x" * 3000),))
+            for _ in range(20):
+                await store.commit(Transaction(events=(large,) * 100))
+            assert len(await store.events_after(0, 2000)) == 2000
+            assert _sqlites_bytes() - before < 2 << 20
+
+    asyncio.run(main())
+    assert path.stat().st_size > 6 << 20

@@ -76,7 +76,7 @@ class Learned(watching.Watching):
     """Without anything else that is watched."""
 
     def __init__(self) -> None:
-        self.cgroups, self.executes, self.own_pids, self.shim_cgroups = {}, {}, {}, {}
+        self.cgroups, self.executes, self.own_pids, self.shim_cgroups, self._places = {}, {}, {}, {}, {}
 
 
 @in_loop

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import socket
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from supervisor.model.values import Process, RunKey
 from supervisor.monitor import epoll
 from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernelword import BY_PIDFD
+from supervisor.monitor.rundir import RunDirectory
+from supervisor.runtime.oci import cgroups
 from supervisor.runtime.oci.watching import Watching
 from supervisor.runtime.sandbox import NoProcess
 from supervisor.system import room
@@ -116,3 +119,54 @@ async def test_no_entry_is_coming_from_a_keeper_that_refuses(server: Server, tmp
     server.script = refuses
     with watching(tmp_path) as made:
         await until(lambda: not made._entry_is_coming(KEY))
+
+
+def _begin(made: Watching, container: str, cgroup: str) -> None:
+    made.cgroups[container] = cgroup
+    made.mark_shared(made.add(RunKey(container, 1), RunDirectory("/nowhere")))
+
+
+def _end(made: Watching, container: str) -> None:
+    made.drop(RunKey(container, 1))
+    made.forget(container)
+
+
+@in_loop
+async def test_nothing_stays_of_containers_that_are_gone(tmp_path: Path) -> None:
+    def live(numbers: range) -> None:
+        for number in numbers:
+            id = f"{number:064x}"
+            _begin(made, id, f"exitd.slice:exitd:{id}")
+            _end(made, id)
+
+    with watching(tmp_path) as made:
+        live(range(1000))
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            live(range(1000, 3000))
+            grown = (tracemalloc.get_traced_memory()[0] - before) / 2000
+        finally:
+            tracemalloc.stop()
+        assert grown < 100, f"{grown:.0f} bytes for each"
+
+
+@in_loop
+async def test_no_cgroup_of_those_that_run_is_taken_apart_again_for_a_new_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, place = list[str](), cgroups.place
+
+    def noted(path: str) -> str:
+        asked.append(path)
+        return place(path)
+
+    monkeypatch.setattr(cgroups, "place", noted)
+    ids = [f"c{number}" for number in range(5)]
+    with watching(tmp_path) as made:
+        for id in ids:
+            _begin(made, id, f"/exitd/{id}")
+        assert sorted(asked) == [f"/exitd/{id}" for id in ids]
+        made.cgroups["c0"] = "/exitd/another"
+        _begin(made, "c5", "/exitd/c5")
+        assert asked[len(ids) :] == ["/exitd/c5", "/exitd/another"]
