@@ -255,7 +255,9 @@ class Operations:
     async def inspect(self, id: str) -> View:
         container = await self._containers.find(id)
         seen = self._prober.seen_all(container.id)
-        return replace(self._views.of(container), health=seen.get(CheckKind.CHECK), probes=seen)
+        view = self._views.of(container)
+        sources = self._views.mount_sources(container)
+        return replace(view, health=seen.get(CheckKind.CHECK), probes=seen, mount_sources=sources)
 
     async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
         container = await self._running(id, Phase.RUNNING)

@@ -264,6 +264,7 @@ def test_an_end_that_nobody_saw_is_unknown_with_its_cause_everywhere(tmp_path: p
         assert cli("wait", "--exit-code", "lost").code == 255
         lost = document(cli, "lost")
         assert (lost["State"]["ExitCode"], lost["State"]["Error"]) == (255, "monitors-killed")
+        assert cli.field("lost", ".State.ExitCode") == cli.ok("ps", "-a", "--format", "{{.ExitCode}}") == "unknown"
         exit_ = lost["Exit"]
         assert (exit_["Kind"], exit_["Code"], exit_["Signal"], exit_["Number"]) == ("unknown", None, None, None)
         assert (exit_["Source"], exit_["Cause"], exit_["Reason"]) == ("none", "monitors-killed", "unknown")

@@ -144,7 +144,8 @@ def test_inspect_shows_image_command_and_labels(cli: Cli, shelf: pathlib.Path) -
     id = cli.ok("create", "--label", "tier=mine", f"oci:{shelf}/layout:app", "x")
     (told,) = json.loads(cli.ok("inspect", id))
     assert (told["Image"], told["Config"]["Image"]) == (app().id, f"oci:{shelf}/layout:app")
-    assert told["Config"]["Cmd"] == ["/bin/sh", "/entry", "x"]
+    assert (told["Config"]["Entrypoint"], told["Config"]["Cmd"]) == (["/bin/sh", "/entry"], ["x"])
+    assert (told["Path"], told["Args"]) == ("/bin/sh", ["/entry", "x"])
     assert (told["Config"]["User"], told["Config"]["WorkingDir"]) == ("app", "/home/app")
     assert told["Config"]["Labels"] == {"made": "by hand", "tier": "mine"}
     assert told["Config"]["StopSignal"] == "SIGUSR1"
