@@ -450,7 +450,9 @@ DIFFERENT_OF = {
     },
     "kill": {"--all": "every process of the containers that are named; of all: exitctl kill $(exitctl ps -q)"},
     **dict.fromkeys(("stop", "start", "restart", "pause", "unpause", "rm"), _OF_ALL),
-    "events": {"--filter": "by id, name, type or namespace"},
+    "events": {
+        "--filter": "by container, event, image, label and type, as there; also by id, name, namespace and watch"
+    },
     "wait": {
         "--condition": "exited (default), next-exit or removed; podman's running, healthy and others are not there"
     },
