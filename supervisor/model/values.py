@@ -551,7 +551,7 @@ class Spec:
     sysctls: tuple[tuple[str, str], ...] = ()
     resolver: Resolver = field(default_factory=Resolver)
     init: bool = False  # its command is begun by exitd's init program
-    ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host
+    ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host, for all of a pod or none
     probes: Probes = NO_PROBES
     hooks: Hooks = NO_HOOKS
     secrets: SecretWords = field(default_factory=SecretWords)
