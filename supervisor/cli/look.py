@@ -130,6 +130,8 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
         else pb.Phase.Name(container.phase).removeprefix("PHASE_").lower(),
         "Status": spoken.status(container, now),
         "Ports": _ports(container),
+        "Mounts": ",".join(filter(None, (each.volume or each.source or each.empty_dir for each in spec.mounts))),
+        "Networks": ",".join(filter(None, (spec.network, *spec.more_networks))),
         "Runtime": spec.runtime,
         "Pid": container.init.pid,
         "Run": container.run,
