@@ -173,6 +173,8 @@ class Container:
     ids: tuple[int, int] | None  # the first of its own users' ids on the machine, and how many; None without
     evicted: str  # which volume of its pod has outgrown its limit, and how far; empty: none
     execs: tuple[Exec, ...]
+    mount_sources: tuple[str, ...]  # of `inspect`: where each of the spec's mounts is on the machine; empty for a tmpfs
+    entrypoint_words: int  # how many of `args` are the entrypoint's
     spec: Mapping[str, Any]
 
 
@@ -349,6 +351,8 @@ def container_of(found: Any) -> Container:
         ids=(found.ids.first, found.ids.count) if found.HasField("ids") else None,
         evicted=found.evicted,
         execs=tuple(exec_of(each) for each in found.execs),
+        mount_sources=tuple(found.mount_sources),
+        entrypoint_words=found.entrypoint_words,
         spec=MessageToDict(spec, preserving_proto_field_name=True),
     )
 

@@ -215,6 +215,8 @@ def _container_message(view: View) -> pb.Container:
         of_containerd=container.spec.task is not None,
         evicted=clean(view.evicted),
         ids=_ids_message(container.spec.ids),
+        mount_sources=map(clean, view.mount_sources),
+        entrypoint_words=container.spec.entrypoint_words,
     )
 
 

@@ -322,8 +322,9 @@ def _storage(message: pb.ContainerSpec) -> Storage:
 
 
 def _userns(message: pb.ContainerSpec) -> str:
-    if message.userns == idranges.KEEP:
-        raise BadRequest(f"userns keep: that {idranges.NO_KEEP}", field="userns")
+    asked = message.userns.partition(":")[0]  # podman's keep-id:uid=1
+    if asked in idranges.KEEPS:
+        raise BadRequest(f"userns {asked}: that {idranges.NO_KEEP}", field="userns")
     word = one_of("userns", message.userns or idranges.HOST, (idranges.AUTO, idranges.HOST))
     if word == idranges.HOST:
         return word

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.cli.app import complain
+from supervisor.images import reference
+from supervisor.model.errors import NoSuchImage, ToolFailed, ToolMissing
 
 FETCHED = ("docker://", "oci:", "docker-archive:")
 QUIET_SECONDS = 2.0
@@ -18,6 +20,27 @@ def fetch_image(client: Client, spec: pb.ContainerSpec, *, anew: bool = False) -
     if spec.image.startswith(FETCHED):
         with patience(f"fetching {spec.image}"):
             spec.image_id = client.pull_image(spec.image, if_missing=not anew).id
+
+
+def is_plain(image: str) -> bool:
+    """Return whether it is a name of exitd's own store that may be a registry's as well."""
+    if not image or image.startswith(FETCHED):
+        return False
+    wanted = reference.parse(image)
+    return isinstance(wanted, reference.Stored) and wanted.name is not None
+
+
+def fetch_missing(client: Client, spec: pb.ContainerSpec, missing: NoSuchImage) -> None:
+    """Let exitd pull the image that its store has not, `missing`, from a registry, and put its id into the spec, which
+    keeps its name as it was written. Raises NoSuchImage, which says both, and what a pull raises."""
+    word = f"docker://{reference.parse_name(spec.image)}"
+    try:
+        with patience(f"pulling {word}"):
+            spec.image_id = client.pull_image(word, if_missing=True).id
+    except ToolMissing as error:
+        raise NoSuchImage(f"{missing}; and none can be pulled: {error}; exitctl image load FILE needs none") from error
+    except ToolFailed as error:
+        raise NoSuchImage(f"{missing}; and {error}") from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import click
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.cli import choice, output, parse, spoken
 from supervisor.cli.app import complain, connect, exit_code, now_ns
-from supervisor.cli.shape import Document, container_document, exit_document, number_of, time_text
+from supervisor.cli.shape import Document, container_document, exit_document, shown_number, time_text
 from supervisor.cli.spelling import Spelled
 from supervisor.model.errors import BadRequest, ExitdError
 
@@ -130,6 +130,8 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
         else pb.Phase.Name(container.phase).removeprefix("PHASE_").lower(),
         "Status": spoken.status(container, now),
         "Ports": _ports(container),
+        "Mounts": ",".join(filter(None, (each.volume or each.source or each.empty_dir for each in spec.mounts))),
+        "Networks": ",".join(filter(None, (spec.network, *spec.more_networks))),
         "Runtime": spec.runtime,
         "Pid": container.init.pid,
         "Run": container.run,
@@ -137,7 +139,7 @@ def list_document(container: pb.Container, now: int, *, whole: bool) -> Document
         "PodID": _pod_id(container) if whole else _pod_id(container)[: spoken.SHORT_ID],
         "MonitoredBy": container.monitored_by,
         "Labels": dict(spec.labels),
-        "ExitCode": number_of(exit_) if exit_ is not None else None,
+        "ExitCode": shown_number(exit_) if exit_ is not None else None,
         "Exit": exit_document(exit_) if exit_ is not None else None,
     }
 

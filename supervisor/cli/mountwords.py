@@ -86,6 +86,21 @@ def bind_word(mount: pb.Mount) -> str:
     return ":".join(word for word in (source, mount.destination, ",".join(options)) if word)
 
 
+def mode_of(mount: pb.Mount) -> str:
+    """Return the options of a mount as docker's `.Mounts` has them; empty for one that has none."""
+    if mount.tmpfs and not mount.empty_dir:
+        return tmpfs_options(mount)
+    own = (each for each in mount.options if each not in PROPAGATIONS)
+    return ",".join((*(("ro",) if mount.read_only else ()), *own))
+
+
+def propagation_of(mount: pb.Mount) -> str:
+    """Return whether what is mounted below it is seen on the other side, in mount(8)'s word; empty where docker says
+    nothing of it: of what is no bind mount of the machine's."""
+    usual = "rprivate" if mount.source else ""
+    return next((each for each in mount.options if each in PROPAGATIONS), usual)
+
+
 def tmpfs_options(mount: pb.Mount) -> str:
     """Return the options of a tmpfs as `docker inspect` shows them."""
     size = (f"size={mount.size_bytes}",) if mount.size_bytes else ()

@@ -103,7 +103,8 @@ def _options(pod: pb.Pod) -> Document:
     if any(member.spec.pid == "pod" for member in pod.members):
         pid = "POD"
     network = "NODE" if pod.pause.spec.network == "host" else "POD"
-    return {"ipc": "POD", "network": network, "pid": pid, "targetId": "", "usernsOptions": None}
+    ipc = "NODE" if pod.pause.spec.ipc == "host" else "POD"
+    return {"ipc": ipc, "network": network, "pid": pid, "targetId": "", "usernsOptions": None}
 
 
 def _sorted(pairs: object) -> Document:

@@ -156,7 +156,7 @@ DIFFERENT = {
     "--pid": "own (default), pod or host; no container:ID: put both into a pod",
     "--pids-limit": "2048 without it, as with podman; docker has no limit then",
     "--pod": "a pod that is there; podman's new:NAME is exitctl runp",
-    "--pull": "a plain NAME is a registry's then; without --pull it is an image of exitd's own store; no newer",
+    "--pull": "podman's newer is not there",
     "--read-only": "podman mounts a tmpfs on /run, /tmp and /var/tmp then; exitd mounts none",
     "--restart": "podman's never is no; --restart-rule decides by the code before it",
     "--rootfs": "DIR is its value, and a layer on top of DIR takes what is written; podman writes into DIR",
@@ -450,7 +450,9 @@ DIFFERENT_OF = {
     },
     "kill": {"--all": "every process of the containers that are named; of all: exitctl kill $(exitctl ps -q)"},
     **dict.fromkeys(("stop", "start", "restart", "pause", "unpause", "rm"), _OF_ALL),
-    "events": {"--filter": "by id, name, type or namespace"},
+    "events": {
+        "--filter": "by container, event, image, label and type, as there; also by id, name, namespace and watch"
+    },
     "wait": {
         "--condition": "exited (default), next-exit or removed; podman's running, healthy and others are not there"
     },

@@ -14,11 +14,11 @@ from supervisor.api.client import Client
 from supervisor.cli import checks, keys, parse, session
 from supervisor.cli.app import complain, connect
 from supervisor.cli.away import reconnect
-from supervisor.cli.fetch import fetch_image
+from supervisor.cli.fetch import fetch_image, fetch_missing, is_plain
 from supervisor.cli.session import Manner, SessionTarget, TerminalSession
-from supervisor.cli.spec import ALWAYS, container_spec, run_options
+from supervisor.cli.spec import ALWAYS, NEVER, container_spec, run_options
 from supervisor.cli.spelling import Spelled
-from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer
+from supervisor.model.errors import BadRequest, ExitdError, NoSuchContainer, NoSuchImage
 
 GONE_SECONDS = 30.0  # from the end of a container to its removal by --rm
 LOGS_OF_OURS = ("", "cri", "json-file")  # drivers whose log the daemon can show; it does not keep the others' output
@@ -61,7 +61,7 @@ VALUES = {
     "cpuset_cpus": ("LIST", "The processors that it may use, as in 0-3,7."),
     "cpuset_mems": ("LIST", "The memory nodes that it may use, as in 0-1."),
     "shm_size": ("SIZE", "Size of its /dev/shm; default 64m."),
-    "pull": ("WHEN", "Fetch its image always, if it is missing, or never; a plain name is then a registry's."),
+    "pull": ("WHEN", "Fetch its image always, missing (default: if exitd's store has none of that name) or never."),
     "namespace": ("NAME", "exitd's namespace, for events and lists."),
     "log_driver": ("DRIVER", "Where its output is kept: cri, json-file, journald or none; default: the daemon's."),
     "log_mode": ("MODE", "A sink that cannot keep up: blocking (default) holds it up, non-blocking misses a part."),
@@ -172,7 +172,7 @@ def run(
     """Create a container, start it and follow it to its end; exit with its code."""
     options = run_options(words)
     spec = container_spec(options, os.environ)
-    making = Making(cidfile, options.pull == ALWAYS, replaces=replaces)
+    making = Making(cidfile, options.pull, replaces=replaces)
     manner = Manner(options.tty, options.interactive, keys.parse(detach_keys), sig_proxy, patience=patience)
     if not detach:
         manner.check("leave -t out")
@@ -204,7 +204,7 @@ def create(ctx: click.Context, /, cidfile: str, pidfile: str, replaces: bool, **
     """Create a container without starting it; print its id."""
     options = run_options(words)
     spec = container_spec(options, os.environ)
-    container = _create(connect(ctx), spec, Making(cidfile, options.pull == ALWAYS, replaces=replaces))
+    container = _create(connect(ctx), spec, Making(cidfile, options.pull, replaces=replaces))
     _write_pid(container, pidfile)
     print(container.id, flush=True)
     return 0
@@ -212,19 +212,19 @@ def create(ctx: click.Context, /, cidfile: str, pidfile: str, replaces: bool, **
 
 @frozen
 class Making:
-    """How a container is made, beside its spec. `anew`: its image is fetched even if it is there; `replaces`: the
-    container that has its name is removed first."""
+    """How a container is made, beside its spec. `pull`: when its image is fetched; `replaces`: the container that has
+    its name is removed first."""
 
     cidfile: str = ""
-    anew: bool = False
+    pull: str = ""
     replaces: bool = False
 
 
 def _create(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:
     if making.replaces and not spec.name:
         raise BadRequest("--replace: which container? Add its --name")
-    fetch_image(client, spec, anew=making.anew)
-    container = _made(client, spec, making)
+    fetch_image(client, spec, anew=making.pull == ALWAYS)
+    container = _made_of_any(client, spec, making)
     if ignored := _ignored(spec, container):
         _remove(client, container.id)
         if making.cidfile:
@@ -245,6 +245,20 @@ def _ignored(spec: pb.ContainerSpec, made: pb.Container) -> str:
 def _below(spec: pb.ContainerSpec) -> list[str]:
     """Return the paths in volumes; without them the container would have the whole of each."""
     return [mount.sub_path for mount in spec.mounts if mount.sub_path]
+
+
+def _made_of_any(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:
+    """Make it of the image of that name in exitd's store, or of a registry's if there is none there, as docker does. A
+    container that is to be replaced stays until that is known."""
+    try:
+        if making.replaces and is_plain(spec.image):
+            spec.image_id = client.inspect_image(spec.image).image.id
+        return _made(client, spec, making)
+    except NoSuchImage as error:
+        if making.pull == NEVER or spec.image_id or not is_plain(spec.image):
+            raise
+        fetch_missing(client, spec, error)
+    return _made(client, spec, making)
 
 
 def _made(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:

@@ -1,8 +1,9 @@
 """Converts messages to the documents that `inspect`, `events`, `ps` and `exits` print: docker's shape, plus what it
 lacks.
 
-docker's shape demands a number for every end: `State.ExitCode` has it (128 + signal, 255 for unknown). `Exit` says what
-is known: Code only for exited, Signal only for signaled, Number only for unknown, null otherwise.
+docker's shape demands a number for every end: `State.ExitCode` has it (128 + signal; for unknown 255 in JSON, while a
+template prints `unknown`). `Exit` says what is known: Code only for exited, Signal only for signaled, Number only for
+unknown, null otherwise.
 """
 
 from datetime import UTC, datetime
@@ -36,6 +37,19 @@ RUNNING = frozenset({pb.PHASE_RUNNING, pb.PHASE_PAUSED, pb.PHASE_RESTARTING})
 def number_of(exit_: pb.Exit | None) -> int:
     """Return the number for a shell: the code, 128 + signal, or 255."""
     return UNKNOWN_NUMBER if exit_ is None else fold(status_of(exit_))
+
+
+class UnknownNumber(int):
+    """The number that stands in JSON for an end that nobody has seen. As a text it is no number."""
+
+    def __str__(self) -> str:
+        return "unknown"
+
+
+def shown_number(exit_: pb.Exit) -> int:
+    """Return the same for a document: people and scripts read `unknown` there, and not 255."""
+    number = number_of(exit_)
+    return UnknownNumber(number) if isinstance(status_of(exit_), Unknown) else number
 
 
 def time_text(moment: Timestamp) -> str:
@@ -72,9 +86,12 @@ def container_document(container: pb.Container) -> Document:
         "Name": spec.name,
         "Image": spec.image_id,
         "Created": _time_or_never(container, "created_at"),
+        "Path": next(iter(spec.args), ""),
+        "Args": list(spec.args[1:]),
         "State": _state(container),
-        "Config": _config(spec),
+        "Config": _config(container),
         "HostConfig": _host_config(spec),
+        "Mounts": _mounts(container),
         "NetworkSettings": _network_settings(container),
         "RestartCount": container.restart_count,
         "LogPath": container.log_path,
@@ -135,7 +152,7 @@ def _state(container: pb.Container) -> Document:
         "Restarting": phase == pb.PHASE_RESTARTING,
         "OOMKilled": exit_ is not None and exit_.oom.init,
         "Pid": 0 if over else container.init.pid,
-        "ExitCode": 0 if exit_ is None else number_of(exit_),
+        "ExitCode": 0 if exit_ is None else shown_number(exit_),
         "Error": cause or container.damaged or container.error or container.evicted,
         "StartedAt": _time_or_never(container, "started_at"),
         "FinishedAt": _time_or_never(container, "finished_at"),
@@ -172,15 +189,38 @@ def _number(result: pb.HealthResult, code: int | None, signal: int | None) -> in
     """A probe over the network has no code: as docker's tools read it, 0 is good and 1 is not."""
     if result.kind in ("passed", "failed"):
         return 0 if result.kind == "passed" else 1
-    return number_of(pb.Exit(kind=result.kind, code=code, signal=signal))
+    return shown_number(pb.Exit(kind=result.kind, code=code, signal=signal))
 
 
-def _config(spec: pb.ContainerSpec) -> Document:
+def _mounts(container: pb.Container) -> list[Document]:
+    """Return what docker's `.Mounts` has: all that was put into its root, with where it is on this machine, as far as
+    the reply says that."""
+    from supervisor.cli.mountwords import mode_of, propagation_of  # `inspect` alone needs them
+
+    spec = container.spec
+    sources = container.mount_sources or [mount.source for mount in spec.mounts]
+    return [
+        {
+            "Type": "tmpfs" if not source and mount.tmpfs else "volume" if mount.volume or mount.anonymous else "bind",
+            **({"Name": mount.volume, "Driver": "local"} if mount.volume else {}),
+            "Source": source,
+            "Destination": mount.destination,
+            "Mode": mode_of(mount),
+            "RW": not (mount.read_only or mount.files),
+            "Propagation": propagation_of(mount),
+        }
+        for mount, source in zip(spec.mounts, sources, strict=True)
+    ]
+
+
+def _config(container: pb.Container) -> Document:
+    spec, words = container.spec, container.entrypoint_words
     return {
         "Hostname": spec.hostname,
         "User": spec.user,
         "Env": list(spec.env),
-        "Cmd": list(spec.args),
+        "Cmd": list(spec.args[words:]),
+        "Entrypoint": list(spec.args[:words]),
         "Image": spec.image,
         "WorkingDir": spec.cwd,
         "Labels": dict(spec.labels),

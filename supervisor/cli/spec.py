@@ -26,14 +26,14 @@ NO_IMAGE = """which IMAGE? The first word after the options is one of
   oci:DIR[:TAG]          an OCI image layout
   docker-archive:FILE    what docker save and podman save write
   docker://NAME          an image of a registry
-  NAME                   an image of exitd's own store (exitctl image ls|load|pull|import)
+  NAME                   an image of exitd's own store (exitctl image ls|load|pull|import), or else of a registry
 or there is none, and every word is the command:
   --rootfs DIR           the same as IMAGE /DIR
   --bundle DIR           an OCI bundle (config.json and rootfs), taken as it is
 for example: exitctl run / sh -c 'exit 7'"""
 
-ALWAYS = "always"
-PULLS = ("", ALWAYS, "missing", "never")
+ALWAYS, NEVER = "always", "never"
+PULLS = ("", ALWAYS, "missing", NEVER)
 
 
 @frozen
@@ -192,14 +192,14 @@ def _image_and_command(options: RunOptions) -> tuple[str, tuple[str, ...]]:
 
 
 def _pulled(image: reference.Reference, pull: str) -> reference.Reference:
-    """Return where the image is to come from: `--pull` makes a plain name that of a registry, or keeps one of a
-    registry's to the store. Raises BadRequest."""
+    """Return where the image is to come from: `--pull always` makes a plain name that of a registry, `never` keeps one
+    of a registry's to the store. Raises BadRequest."""
     if pull not in PULLS:
         raise BadRequest(f"--pull {pull}: write always, missing or never")
     match image:
-        case reference.Stored(_, reference.Name() as name) if pull in (ALWAYS, "missing"):
+        case reference.Stored(_, reference.Name() as name) if pull == ALWAYS:
             return reference.Registry(name)
-        case reference.Registry(name) if pull == "never":
+        case reference.Registry(name) if pull == NEVER:
             return reference.Stored(str(name), name)
     return image
 

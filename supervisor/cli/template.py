@@ -1,31 +1,38 @@
 r"""Go templates as hands know them from docker's --format: a small, pure look-alike.
 
-Known: `{{.}}`, `{{.A.B}}`, `{{json .A}}`, `{{upper .A}}`, `{{lower .A}}`, `{{len .A}}`, `{{join .A ","}}`,
-`{{index .A "key"}}`, `{{.Label "key"}}`, `{{println .A .B}}`, `{{"text"}}`; `{{if .A}}`, `{{else if .B}}`,
-`{{else}}`, `{{end}}`; `{{range .A}}`, `{{range $key, $value := .A}}`, with `$` for the whole document; `{{- ` and
-` -}}`, which remove the white space beside them; and the two-letter escapes \t and \n outside of the braces. A leading
-`table ` asks for columns (see `headings`). Everything else is a BadRequest that says where it stands and what to write
-instead.
+A pipeline is commands between `|`, each of which gets the value before it as its last argument. A command is one
+operand, or a word of FUNCTIONS with operands. An operand is a field (`.`, `.A.B`), a variable (`$`, `$v.A`), a "text",
+a number, true, false, nil, or a pipeline in parentheses, behind which fields may stand: `(index .A 0).B`.
+
+Blocks: `{{if PIPELINE}}`, `{{else if PIPELINE}}`, `{{else}}`, `{{end}}`; `{{with PIPELINE}}`; `{{range PIPELINE}}`,
+`{{range $key, $value := PIPELINE}}`. `$` is the whole document. `{{- ` and ` -}}` remove the white space beside them;
+outside of the braces there are the two-letter escapes \t and \n. A leading `table ` asks for columns (see `headings`).
+Everything else is a BadRequest that says where it stands and what to write instead.
 
 https://pkg.go.dev/text/template
 """
 
 import json
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from shim.frozen import frozen
 from shim.patterns import LatePattern
 from supervisor.model.errors import BadRequest
 
-MOST_DEPTH = 50  # blocks within blocks, `else if` among them
+MOST_DEPTH = 50  # blocks within blocks, `else if` among them; and parentheses and pipes of one action
 MOST_CHARACTERS = 1 << 26  # of one document; each step counts as STEP_CHARACTERS more, so that empty loops end, too
 STEP_CHARACTERS = 64
 
 _ACTION = LatePattern(r"\{\{(-(?=\s))?\s*(.*?)\s*((?<=\s)-)?\}\}", re.DOTALL)
-_TOKEN = LatePattern(r'"(?:[^"\\]|\\.)*"|\S+')
+_TOKEN = LatePattern(r'"(?:[^"\\]|\\.)*"|`[^`]*`|\)(?:\.[A-Za-z_]\w*)*|[(|]|[^\s()|"`]+|["`]')
 _CONTROL = LatePattern(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 _PATH = LatePattern(r"(\$\w*)?((?:\.[A-Za-z_]\w*)*)")
+_NUMBER = LatePattern(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
+_VERB = LatePattern(r"%([-+ 0]{0,4})([0-9]{0,3})((?:\.[0-9]{0,2})?)(.?)", re.DOTALL)  # of printf
+_FIELD = LatePattern(r"\.([A-Za-z_]\w*)")
 _DECLARED = LatePattern(r"(?:(\$\w+)\s*,\s*)?(\$\w+)\s*:=\s*(.*)", re.DOTALL)
 _SPACE = " \t\r\n"  # what Go trims
 ROOT = "$"
@@ -129,7 +136,8 @@ def _headings(parts: Iterable[str | _Action]) -> Iterator[str]:
 
 
 def _heading(action: str) -> str:
-    name = re.sub(r'"[^"]*"', "", action).split(".")[-1].split(" ")[0] or "value"
+    plain = re.sub(r'"[^"]*"|`[^`]*`', "", action)
+    name = (_FIELD.findall(plain) or ["value"])[-1]
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).upper()
 
 
@@ -179,6 +187,8 @@ class _Parser:
                 f"the {{{{{action.word}}}}} has no {{{{end}}}}; add it where the block ends"
             )
         self._depth -= 1
+        if action.word == "with":
+            return _with(action, expression, body, otherwise)
         if action.word == "if":
             return _choose(action, expression, body, otherwise)
         return _repeat(action, expression, (key, value), body, otherwise)
@@ -227,6 +237,16 @@ def _choose(action: _Action, condition: Expression, then: Sequence[Piece], other
     return choose
 
 
+def _with(action: _Action, expression: Expression, then: Sequence[Piece], otherwise: Sequence[Piece]) -> Piece:
+    """As `_choose`; the value is `.` in what it chooses."""
+
+    def show(scope: Scope) -> Iterator[str]:
+        value = _value(action, expression, scope)
+        yield from _each(then, Scope(value, scope.variables)) if value else _each(otherwise, scope)
+
+    return show
+
+
 def _repeat(
     action: _Action, expression: Expression, names: tuple[str | None, str | None], body: Sequence[Piece],
     otherwise: Sequence[Piece],
@@ -256,36 +276,112 @@ def _pairs(action: _Action, value: Value) -> Sequence[tuple[Value, Value]]:
 
 
 def _expression(action: _Action, text: str, names: frozenset[str]) -> Expression:
-    """One field, variable or text, or a function of such."""
-    tokens = _TOKEN.findall(text)
-    if not tokens:
-        raise action.wrong("there is no value; name a field such as .ID")
-    word, *arguments = tokens
+    """Return what a pipeline stands for."""
     try:
-        if not arguments and word[0] in '.$"':
-            return _operand(word, names)
-        if word == LABEL and len(arguments) == 1:
-            key = _operand(arguments[0], names)
-            return lambda scope: _index(_walk(scope.dot, "", ["Labels"]), key(scope))
-        if word not in FUNCTIONS:
-            known = ", ".join((*FUNCTIONS, *BLOCKS))
-            raise _Wrong(f"the word {word!r} is not known here; there are fields such as .ID and: {known}")
-        count, behaviour = FUNCTIONS[word]
-        if count is not None and len(arguments) != count:
-            raise _Wrong(f"{word} takes {count} value(s), not {len(arguments)}")
-        operands = [_operand(argument, names) for argument in arguments]
+        return _Expressions(_TOKEN.findall(text), names).whole()
     except _Wrong as error:
         raise action.wrong(str(error)) from None
-    return lambda scope: behaviour(*(operand(scope) for operand in operands))
+
+
+class _Expressions:
+    """Reads the words of one action on at `_next`. `names`: the variables that there are."""
+
+    def __init__(self, tokens: Sequence[str], names: frozenset[str]) -> None:
+        self._tokens = tokens
+        self._names = names
+        self._next = 0
+        self._depth = 0
+
+    def whole(self) -> Expression:
+        """Raises _Wrong."""
+        found = self._pipeline()
+        if self._next < len(self._tokens):
+            raise _Wrong("there is no ( for this ); take it out")
+        return found
+
+    def _pipeline(self) -> Expression:
+        found = self._command(None)
+        while self._peek() == "|":
+            self._deeper()
+            found = self._command(found)
+        return found
+
+    def _command(self, before: Expression | None) -> Expression:
+        """`before`: what the pipe brings, its last argument."""
+        word = self._peek()
+        if word == LABEL or (word[:1].isalpha() and word not in CONSTANTS):
+            self._next += 1
+            return _call(word, [*self._operands(), *([before] if before else [])])
+        operands = self._operands()
+        if not operands:
+            raise _Wrong("there is no value; name a field such as .ID")
+        if len(operands) > 1:
+            raise _Wrong(f"a value and another one behind it; what stands in front is one of: {', '.join(FUNCTIONS)}")
+        if before:
+            raise _Wrong(f"behind a | stands one of: {', '.join(FUNCTIONS)}")
+        return operands[0]
+
+    def _operands(self) -> list[Expression]:
+        found = []
+        while (word := self._peek()) and word != "|" and word[0] != ")":
+            if word == "(":
+                found.append(self._parenthesis())
+            else:
+                self._next += 1
+                found.append(_operand(word, self._names))
+        return found
+
+    def _parenthesis(self) -> Expression:
+        self._deeper()
+        inner, close = self._pipeline(), self._peek()
+        if not close:
+            raise _Wrong("there is a ( without its ); add )")
+        self._next += 1
+        fields = close.split(".")[1:]
+        return lambda scope: _walk(inner(scope), "(...)", fields)
+
+    def _deeper(self) -> None:
+        """Read a ( or a |. Each is a step further in when the value is made."""
+        self._next += 1
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise _Wrong(f"more than {MOST_DEPTH} parentheses and |; write fewer into one action")
+
+    def _peek(self) -> str:
+        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+
+
+def _call(word: str, operands: Sequence[Expression]) -> Expression:
+    if word == LABEL:
+        if len(operands) != 1:
+            raise _Wrong(f"{LABEL} takes 1 value(s), not {len(operands)}")
+        return lambda scope: _index(_walk(scope.dot, "", ["Labels"]), operands[0](scope))
+    if word not in FUNCTIONS:
+        known = ", ".join((*FUNCTIONS, *BLOCKS))
+        raise _Wrong(f"the word {word!r} is not known here; there are fields such as .ID and: {known}")
+    least, most, behaviour = FUNCTIONS[word]
+    if not least <= len(operands) <= most:
+        wanted = f"{least}" if least == most else f"{least} or more" if most == ANY else f"{least} to {most}"
+        raise _Wrong(f"{word} takes {wanted} value(s), not {len(operands)}")
+
+    def value(scope: Scope) -> Value:
+        made = behaviour(*(operand(scope) for operand in operands))
+        if isinstance(made, str) and len(made) > MOST_CHARACTERS:  # JSON of JSON of JSON doubles each time
+            raise _Wrong("this makes too long a text")
+        return made
+
+    return value
 
 
 def _operand(token: str, names: frozenset[str]) -> Expression:
-    if token.startswith('"'):
-        try:
-            text = json.loads(token)
-        except ValueError:
-            raise _Wrong(f"{token} is not a text in double quotes") from None
+    if token[0] in '"`':
+        text = _text_of(token)
         return lambda _: text
+    if token in CONSTANTS:
+        return lambda _: CONSTANTS[token]
+    if number := _NUMBER.fullmatch(token):
+        value = float(token) if number[1] else int(token)
+        return lambda _: value
     if token == ".":
         return lambda scope: scope.dot
     path = _PATH.fullmatch(token)
@@ -297,6 +393,15 @@ def _operand(token: str, names: frozenset[str]) -> Expression:
     if variable not in names:
         raise _Wrong(f"there is no {variable} here; there is {', '.join(sorted(names))}")
     return lambda scope: _walk(scope.variables[variable], variable, fields)
+
+
+def _text_of(token: str) -> str:
+    if token[0] == "`" and len(token) > 1:
+        return token[1:-1]
+    try:
+        return str(json.loads(token))
+    except ValueError:
+        raise _Wrong(f"{token} is not a text in double quotes") from None
 
 
 def _walk(value: Value, start: str, names: Sequence[str]) -> Value:
@@ -334,35 +439,129 @@ def _json(value: Value) -> str:
 
 
 def _join(value: Value, separator: Value) -> str:
+    if not isinstance(value, list | tuple | None):
+        raise _Wrong('join wants a list, and then what comes between, as in {{join .Config.Cmd " "}}')
+    return str(separator).join(map(say, value or ()))
+
+
+def _index(value: Value, *keys: Value) -> Value:
+    """What is below nothing, or is not there in a map, is nothing."""
+    for key in keys:
+        if value is None or value == "":
+            return ""
+        value = _at(value, key)
+    return value
+
+
+def _at(value: Value, key: Value) -> Value:
+    if isinstance(value, Mapping):
+        if not isinstance(key, str):
+            raise _Wrong('index wants a key in double quotes, as in {{index .Config.Labels "key"}}')
+        return value.get(key, "")
     if not isinstance(value, list | tuple):
-        raise _Wrong("join wants a list")
-    return str(separator).join(map(say, value))
-
-
-def _index(value: Value, key: Value) -> Value:
-    if not isinstance(value, Mapping):
-        raise _Wrong("index wants a map, such as .Config.Labels")
-    if not isinstance(key, str):
-        raise _Wrong('index wants a key in double quotes, as in {{index .Config.Labels "key"}}')
-    return value.get(key, "")
+        raise _Wrong("index wants a map, such as .Config.Labels, or a list")
+    if _kind(key) != "number" or not isinstance(key, int):
+        raise _Wrong("index wants the number of a list's value, from 0 on, as in {{index .Args 0}}")
+    if not 0 <= key < len(value):
+        raise _Wrong(f"there is no value {key} in this list; it has {len(value)}, from 0 on")
+    return value[key]
 
 
 def _len(value: Value) -> int:
-    if not isinstance(value, Mapping | list | tuple | str):
+    if not isinstance(value, Mapping | list | tuple | str | None):
         raise _Wrong("len wants a list, a map or a text")
-    return len(value)
+    return len(value or ())
 
 
-BLOCKS = ("range", "if")
+def _kind(value: Value) -> str:
+    for kind, types in (("nil", type(None)), ("truth", bool), ("number", (int, float)), ("text", str)):
+        if isinstance(value, types):
+            return kind
+    return "list or map"
+
+
+def _eq(first: Value, *others: Value) -> bool:
+    """Return whether any of the others is the first. Nothing is nothing else."""
+    return any(_compare("eq", operator.eq, first, other) for other in others)
+
+
+def _compare(word: str, relation: Callable[[Any, Any], bool], first: Value, second: Value) -> bool:
+    kinds = (_kind(first), _kind(second))
+    if "nil" in kinds and word in ("eq", "ne"):
+        return relation(*kinds)
+    if kinds[0] != kinds[1] or kinds[0] not in (("text", "number") if word not in ("eq", "ne") else COMPARED):
+        hint = "; a number stands without quotes" if {*kinds} == {"text", "number"} else ""
+        raise _Wrong(f"{word} compares no {kinds[0]} with a {kinds[1]}{hint}")
+    return relation(first, second)
+
+
+def _comparison(word: str, relation: Callable[[Any, Any], bool]) -> tuple[int, int, Callable[..., Value]]:
+    return 2, 2, lambda first, second: _compare(word, relation, first, second)
+
+
+def _and(*values: Value) -> Value:
+    return next((value for value in values if not value), values[-1])
+
+
+def _or(*values: Value) -> Value:
+    return next((value for value in values if value), values[-1])
+
+
+def _printf(form: Value, *values: Value) -> str:
+    """Go's verbs %s, %v, %q, %d, %t and %f, with width and precision."""
+    if not isinstance(form, str):
+        raise _Wrong('printf wants a text first, as in {{printf "%s" .ID}}')
+    left = list(values)
+
+    def put(match: re.Match[str]) -> str:
+        flags, width, precision, verb = match.groups()
+        if verb == "%":
+            return "%"
+        if verb not in VERBS:
+            raise _Wrong(f"printf knows no {match[0]}; there are %s, %v, %q, %d, %t, %f and %%")
+        if not left:
+            raise _Wrong(f"printf has no value for {match[0]}; add one")
+        wanted, value = VERBS[verb], left.pop(0)
+        if wanted and _kind(value) != wanted:
+            raise _Wrong(f"printf's {match[0]} wants a {wanted}, and this is a {_kind(value)}; %v takes all")
+        text = json.dumps(say(value), ensure_ascii=False) if verb == "q" else say(value)
+        if verb not in "df" or not _NUMBER.fullmatch(text):  # a number that is not known is said as it is
+            return f"%{flags}{width}{precision if verb not in 'df' else ''}s" % text
+        if verb == "d" and not isinstance(value, int):
+            raise _Wrong(f"printf's {match[0]} wants a whole number; %f takes this one")
+        return f"%{flags}{width}{precision}{verb}" % value
+
+    made = _VERB.sub(put, form)
+    if left:
+        raise _Wrong(f"printf has {len(left)} value(s) too many; add a %s for each")
+    return made
+
+
+ANY = 1 << 20
+BLOCKS = ("range", "if", "with")
 LABEL = ".Label"  # a method of docker's: {{.Label "key"}} of a document with Labels
 CLOSING = ("else", "end")
-# How many values each takes; None: any number.
-FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Value]]] = {
-    "json": (1, _json),
-    "upper": (1, lambda value: say(value).upper()),
-    "lower": (1, lambda value: say(value).lower()),
-    "len": (1, _len),
-    "join": (2, _join),
-    "index": (2, _index),
-    "println": (None, lambda *values: " ".join(map(say, values)) + "\n"),
+CONSTANTS: Mapping[str, Value] = {"true": True, "false": False, "nil": None}
+COMPARED = ("text", "number", "truth")
+VERBS = {"s": "", "v": "", "q": "", "d": "number", "f": "number", "t": "truth"}  # of printf, and what each wants
+# How few and how many values each takes.
+FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Value]]] = {
+    "json": (1, 1, _json),
+    "upper": (1, 1, lambda value: say(value).upper()),
+    "lower": (1, 1, lambda value: say(value).lower()),
+    "len": (1, 1, _len),
+    "join": (2, 2, _join),
+    "index": (2, ANY, _index),
+    "eq": (2, ANY, _eq),
+    "ne": _comparison("ne", operator.ne),
+    "lt": _comparison("lt", operator.lt),
+    "le": _comparison("le", operator.le),
+    "gt": _comparison("gt", operator.gt),
+    "ge": _comparison("ge", operator.ge),
+    "and": (1, ANY, _and),
+    "or": (1, ANY, _or),
+    "not": (1, 1, lambda value: not value),
+    "print": (0, ANY, lambda *values: "".join(map(say, values))),
+    "printf": (1, ANY, _printf),
+    "println": (0, ANY, lambda *values: " ".join(map(say, values)) + "\n"),
 }

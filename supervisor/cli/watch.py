@@ -128,7 +128,13 @@ def _left(deadline_ns: int | None) -> float | None:
 @click.option("--since", metavar="TIME", help="Only events since then: 10m (ago) or an RFC 3339 time.")
 @click.option("--until", metavar="TIME", help="Only events until then.")
 @click.option("--from-seq", type=parse.UINT64, metavar="N", help="All events from this number on.")
-@click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="By id, name, type or namespace.")
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="By container, event, image, label, id, name, type, namespace or watch.",
+)
 @click.option("--follow/--no-follow", "--stream/--no-stream", default=True, help="Wait for new ones; default.")
 @reconnect
 @output.option("table")

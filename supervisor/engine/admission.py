@@ -251,7 +251,9 @@ def as_member(spec: Spec, pause: Container) -> Spec:
             f"exitctl start {pause.id[:12]} makes a new sandbox of it",
             id=pause.id,
         )
-    _refuse_hosts_ipc(spec)
+    if spec.ipc == "host" and pause.spec.ipc != "host":
+        text = f"ipc host: the ipc namespace of a member is its pod's, and {pause.spec.name} has one of its own"
+        raise BadRequest(f"{text}; leave it out", field="ipc")
     of_pod = pause.spec.network or networks.NONE
     if spec.network not in ("", networks.POD, of_pod):
         text = f"network {spec.network}: the network of a member is its pod's, and {pause.spec.name} has {of_pod}"
@@ -273,6 +275,7 @@ def as_member(spec: Spec, pause: Container) -> Spec:
         below(spec, pause.spec.pod.log_directory if pause.spec.pod else ""),
         sandbox=pause.id,
         network=networks.HOST if of_pod == networks.HOST else networks.POD,
+        ipc=pause.spec.ipc,
         runtime=spec.runtime or pause.spec.runtime,
         hostname=pause.spec.hostname or pause.id[:12],
         annotations=_with_full_id(spec.annotations, pause.id),
@@ -295,17 +298,11 @@ def as_sandbox(spec: Spec) -> Spec:
         raise BadRequest("network pod: a pause container is its pod's network; choose none, host or a network's name")
     if spec.pid == "pod":
         raise BadRequest("pid pod: a pause container is the first of its pod; its members say --pid pod")
-    _refuse_hosts_ipc(spec)
     pod = spec.pod or Pod()
     if spec.auto_remove and pod.on_pause_exit is OnPauseExit.KEEP:
         raise BadRequest("auto_remove, pod.on_pause_exit keep: a pod's members go with it when it is removed; drop one")
     name = spec.name or _name_of(pod)
     return replace(spec, name=name, pod=replace(pod, name=pod.name or spec.name))
-
-
-def _refuse_hosts_ipc(spec: Spec) -> None:
-    if spec.ipc == "host":
-        raise BadRequest("ipc host: containers of a pod have one ipc namespace, the pod's; leave it out", field="ipc")
 
 
 def as_single(spec: Spec) -> Spec:

@@ -13,6 +13,7 @@ from supervisor.config.settings import Config
 from supervisor.engine.admission import Admission
 from supervisor.engine.containers import Containers, exit_of, is_over
 from supervisor.engine.ending import Ending, made
+from supervisor.engine.eventfilter import EventFilter
 from supervisor.engine.health_checks import Prober
 from supervisor.engine.lastwords import LastWords
 from supervisor.engine.ledger import Ledger
@@ -39,7 +40,7 @@ from supervisor.model.values import (
 )
 from supervisor.model.views import View
 from supervisor.runtime.managers import ContainerRuntimes
-from supervisor.store.events import Item
+from supervisor.store.events import Item, Matching
 from supervisor.streams import logs
 from supervisor.streams.logline import READERS
 from supervisor.system import room
@@ -255,7 +256,9 @@ class Operations:
     async def inspect(self, id: str) -> View:
         container = await self._containers.find(id)
         seen = self._prober.seen_all(container.id)
-        return replace(self._views.of(container), health=seen.get(CheckKind.CHECK), probes=seen)
+        view = self._views.of(container)
+        sources = self._views.mount_sources(container)
+        return replace(view, health=seen.get(CheckKind.CHECK), probes=seen, mount_sources=sources)
 
     async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
         container = await self._running(id, Phase.RUNNING)
@@ -296,7 +299,10 @@ class Operations:
         filters_: tuple[str, ...],
         follow: bool,
     ) -> AsyncIterator[Item]:
-        wanted = filters.parse(filters_, filters.EVENT_KEYS)
+        asked = filters.parse(filters_, filters.EVENT_KEYS)
+        wanted: Matching = asked
+        if asked.asks_of_containers:
+            wanted = EventFilter(asked, self._containers.values(), self._containers.get)
         source = await self._node.events.subscribe(
             from_seq, wanted, since_ns=since_ns, until_ns=until_ns, follow=follow
         )

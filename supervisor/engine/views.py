@@ -45,6 +45,13 @@ class Views:
         now = self._node.moment()
         return now.now_ns + at.ns - now.boot.ns
 
+    def mount_sources(self, c: Container) -> tuple[str, ...]:
+        """Return where each thing that it mounts is on this machine; empty for what is nowhere there: a tmpfs."""
+        return tuple(
+            "/".join(filter(None, (bundle.source_of(c, self._root, index), mount.sub_path)))
+            for index, mount in enumerate(c.spec.mounts)
+        )
+
     def log_path(self, c: Container) -> str:
         return bundle.log_path(self._root, c)
 

@@ -28,9 +28,13 @@ class ImageDefaults:
 
         If the caller gives an entrypoint, nothing comes from the image; one empty word removes the image's.
         """
+        return (*self.first_words(entrypoint), *(words or (() if entrypoint else self.cmd)))
+
+    def first_words(self, entrypoint: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return those of the command line that are the entrypoint's: the caller's, or the image's."""
         if entrypoint:
-            return (*(() if tuple(entrypoint) == ("",) else entrypoint), *words)
-        return (*self.entrypoint, *(words or self.cmd))
+            return () if tuple(entrypoint) == ("",) else tuple(entrypoint)
+        return self.entrypoint
 
 
 @frozen

@@ -17,7 +17,10 @@ Several values of one key: any of them. Several keys: all of them. Labels: every
 | pod | containers of the pod whose id begins so, its pause container too |
 | state | pods: Ready or NotReady |
 | label | `label=KEY` or `label=KEY=VALUE` |
-| type | events: exactly this type |
+| type | events: exactly this type; docker's `container`: any |
+| event | events: exactly this type, or docker's or podman's word for it |
+| container | events: of the container with exactly this name, or an id that begins so |
+| image | events: as ancestor, of their containers |
 | watch | events of what this watch has found, by what it was asked for |
 """
 
@@ -32,7 +35,12 @@ CONTAINER_KEYS = (
     *("exited", "ancestor", "before", "since", "volume", "network"),
 )
 POD_KEYS = ("id", "name", "namespace", "label", "state")
-EVENT_KEYS = ("id", "name", "type", "namespace", "watch")
+EVENT_KEYS = ("id", "name", "type", "event", "container", "image", "label", "namespace", "watch")
+# docker's and podman's words for types of events; and docker's types of what an event is about.
+OF_SPEC = ("image", "label")  # of their containers; events have neither
+EVENT_WORDS = {"die": "exit", "died": "exit", "destroy": "remove", "unpause": "resume"}
+ABOUT_CONTAINERS = "container"
+ABOUT_OTHERS = ("image", "volume", "network", "daemon", "plugin", "builder", "pod", "system", "machine", "secret")
 
 # docker's State.Status. "dead" (a removal that failed half-way) does not exist here and matches nothing.
 STATUS_WORDS: dict[Phase, str] = {
@@ -82,6 +90,16 @@ class Filter:
 
         return Filter(tuple(map(times, self.terms)))
 
+    @property
+    def asks_of_containers(self) -> bool:
+        """Whether events are to be chosen by what their containers are."""
+        return any(term.key in OF_SPEC for term in self.terms)
+
+    def for_events(self) -> "tuple[Filter, Filter]":
+        """Return what is asked of an event, and what of its container."""
+        of_container = [Term("ancestor", t.values) if t.key == "image" else t for t in self.terms if t.key in OF_SPEC]
+        return Filter(tuple(t for t in self.terms if t.key not in OF_SPEC)), Filter(tuple(of_container))
+
     def matches_pod(self, pause: Container, pod: Pod, state: str) -> bool:
         """`name` and `namespace` are the pod's own; `state` is Ready or NotReady, in any case of letters."""
         return all(_pod_matches(term, pause, pod, state) for term in self.terms)
@@ -109,6 +127,9 @@ def parse(words: Iterable[str], allowed_keys: Collection[str]) -> Filter:
             raise BadRequest(f"health {value!r} does not exist; choose one of {', '.join(HEALTHS)}", filter=word)
         if key == "exited" and value not in EXITED_NUMBERS:
             raise BadRequest(f"exited {value!r} is no number of an end: 0 to {MOST_EXITED}", filter=word)
+        if key == "type" and value in ABOUT_OTHERS:
+            instead = "type=container for all of them, or which: event=exit, event=start, event=oom"
+            raise BadRequest(f"type {value!r}: the log has events of containers alone; write {instead}", filter=word)
         found.setdefault(key, []).append(value)
     return Filter(tuple(Term(key, tuple(values)) for key, values in found.items()))
 
@@ -177,7 +198,11 @@ def _event_matches(term: Term, event: Event) -> bool:
         case "namespace":
             return event.namespace in term.values
         case "type":
-            return event.type in term.values
+            return event.type in term.values or ABOUT_CONTAINERS in term.values
+        case "event":
+            return any(event.type in (value, EVENT_WORDS.get(value)) for value in term.values)
+        case "container":
+            return event.name in term.values or event.id.startswith(term.values)
         case "watch":
             return dict(event.attributes).get("watch") in term.values
     return False

@@ -12,7 +12,8 @@ COUNT = 65_536  # of each container: all ids of 16 bits, as podman's --userns=au
 NOBODY = 65_534  # what the kernel shows for an owner outside the range, overflowuid of proc_sys_kernel(5)
 MOST_ID = 2**32 - 1  # -1 is no id
 
-HOST, AUTO, KEEP = "host", "auto", "keep"
+HOST, AUTO = "host", "auto"
+KEEPS = ("keep", "keep-id")  # podman's words
 NO_KEEP = (
     "keeps the ids of a user who runs containers without root, and exitd runs them as root, of whom nothing must be "
     "kept; podman refuses root's keep-id, too: write auto, or host with --user"

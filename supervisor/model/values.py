@@ -536,6 +536,7 @@ class Spec:
     cpu_request_milli: int = 0  # weight among others under load; 0: the kernel's default
     rights: Rights = field(default_factory=Rights)
     entrypoint: tuple[str, ...] = ()  # comes before args, instead of the image's; empty after it was put there
+    entrypoint_words: int = 0  # how many of args are its entrypoint's, whoever gave that
     log: LogSpec = field(default_factory=LogSpec)
     health: HealthSpec | None = None
     foreign: ForeignStreams = field(default_factory=ForeignStreams)
@@ -550,7 +551,7 @@ class Spec:
     sysctls: tuple[tuple[str, str], ...] = ()
     resolver: Resolver = field(default_factory=Resolver)
     init: bool = False  # its command is begun by exitd's init program
-    ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host
+    ipc: str = "own"  # ipc namespace: own, which is a pod's for its members, or host, for all of a pod or none
     probes: Probes = NO_PROBES
     hooks: Hooks = NO_HOOKS
     secrets: SecretWords = field(default_factory=SecretWords)

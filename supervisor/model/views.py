@@ -25,6 +25,7 @@ class View:
     probes: dict[CheckKind, Health] = field(default_factory=dict)  # as `health`, of its probes
     execs: tuple[Exec, ...] = ()  # those that have not ended
     evicted: str = ""  # why its pod, or the pod that it is, was evicted
+    mount_sources: tuple[str, ...] = ()  # only if requested: where what it mounts is on this machine, in their order
 
 
 @frozen

@@ -13,10 +13,11 @@ it, and readers pass over it.
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Protocol
 
 from shim.frozen import frozen, mutable
 from supervisor.model.errors import BadRequest, Compacted, StoreFailed
-from supervisor.model.filters import EVERYTHING, Filter
+from supervisor.model.filters import EVERYTHING
 from supervisor.model.values import Event
 from supervisor.store.database import Store
 from supervisor.system.clock import Clock
@@ -43,11 +44,17 @@ class Lost:
 Item = Event | Bookmark | Lost
 
 
+class Matching(Protocol):
+    """A filter of events."""
+
+    def matches_event(self, event: Event) -> bool: ...
+
+
 @frozen
 class WantedEvents:
     """What a subscriber asked for. Times are wall time in ns, both ends included; `follow=False` ends at `end`."""
 
-    filter: Filter = EVERYTHING
+    filter: Matching = EVERYTHING
     since_ns: int | None = None
     until_ns: int | None = None
     end: int | None = None
@@ -147,7 +154,7 @@ class EventLog:
     async def subscribe(
         self,
         from_seq: int | None = None,
-        filter: Filter = EVERYTHING,
+        filter: Matching = EVERYTHING,
         *,
         since_ns: int | None = None,
         until_ns: int | None = None,

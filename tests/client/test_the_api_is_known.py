@@ -130,11 +130,15 @@ def test_parts_within_parts_become_messages_and_no_secret_is_shown() -> None:
 def test_what_networks_and_probes_say_is_read() -> None:
     attachment = {"network": "n", "addresses": ["10.0.0.2/16"]}
     probes = {"started": True, "startup": {"status": "healthy"}}
-    made = messages.message("Container")(networks=[attachment], probes=probes, network_hint="h", of_containerd=True)
+    made = messages.message("Container")(
+        networks=[attachment], probes=probes, network_hint="h", of_containerd=True, mount_sources=["/a"],
+        entrypoint_words=2,
+    )  # fmt: skip
     found = values.container_of(made)
     assert [(each.network, each.addresses) for each in found.networks] == [("n", ("10.0.0.2/16",))]
     assert found.probes == values.ProbeStates(started=True, ready=False, startup="healthy", liveness="", readiness="")
     assert (found.network_hint, found.of_containerd) == ("h", True)
+    assert (found.mount_sources, found.entrypoint_words) == (("/a",), 2)
     none = values.container_of(messages.message("Container")())
     assert (none.networks, none.probes) == ((), None)
     network = messages.message("ContainerStats")(network={"sent_bytes": 7}).network

@@ -149,7 +149,24 @@ def test_events_go_on_from_any_number_and_from_any_time(cli: Cli) -> None:
 def test_events_are_filtered_by_name_and_type(cli: Cli) -> None:
     words = ("events", "--no-follow", "--from-seq", "1", "-f", "{{.Type}} {{.Name}}")
     assert cli.ok(*words, "--filter", "name=seven", "--filter", "type=exit") == "exit seven"
+    assert cli.ok(*words, "--filter", "container=seven", "--filter", "event=die") == "exit seven"
+    assert cli.ok(*words, "--filter", "label=tier=a", "--filter", "type=container").split()[::2] == [
+        *("create", "start", "exit")
+    ]
+    assert cli.ok(*words, "--filter", "image=nothing") == ""
+    refused = cli("events", "--no-follow", "--filter", "type=image")
+    assert refused.code == 125 and "the log has events of containers alone" in refused.err
     assert cli("events", "--no-follow", "--filter", "color=red").code == 125
+
+
+def test_events_of_containers_with_a_label_are_followed_to_their_removal(cli: Cli) -> None:
+    following = cli.begin("events", "--filter", "label=tier=passing", "--from-seq", "1", "-f", "{{.Type}}")
+    assert cli.run("--rm", "--label", "tier=passing", "sh", "-c", "exit 5").code == 5
+    assert following.stdout is not None
+    seen = [following.stdout.readline() for _ in range(4)]
+    following.send_signal(signal.SIGINT)
+    assert (following.communicate(timeout=30)[0], following.returncode) == ("", 128 + signal.SIGINT)
+    assert seen == ["create\n", "start\n", "exit\n", "remove\n"]
 
 
 def test_events_follow_what_happens(cli: Cli) -> None:
@@ -264,6 +281,7 @@ def test_an_end_that_nobody_saw_is_unknown_with_its_cause_everywhere(tmp_path: p
         assert cli("wait", "--exit-code", "lost").code == 255
         lost = document(cli, "lost")
         assert (lost["State"]["ExitCode"], lost["State"]["Error"]) == (255, "monitors-killed")
+        assert cli.field("lost", ".State.ExitCode") == cli.ok("ps", "-a", "--format", "{{.ExitCode}}") == "unknown"
         exit_ = lost["Exit"]
         assert (exit_["Kind"], exit_["Code"], exit_["Signal"], exit_["Number"]) == ("unknown", None, None, None)
         assert (exit_["Source"], exit_["Cause"], exit_["Reason"]) == ("none", "monitors-killed", "unknown")

@@ -76,7 +76,7 @@ def test_an_image_is_fetched_always_if_it_is_missing_or_never(cli: Cli, registry
     registry.asked.clear()
     said = cli("run", "--rm", "--pull", "never", f"docker://{word}")
     assert (said.code, "no image" in said.err, registry.asked) == (125, True, [])
-    assert cli("run", "--rm", "--pull", "missing", word).code == 7
+    assert cli("run", "--rm", word).code == 7
     asked = len(registry.asked)
     assert asked
     for when in ("missing", "never"):
@@ -84,6 +84,16 @@ def test_an_image_is_fetched_always_if_it_is_missing_or_never(cli: Cli, registry
     assert len(registry.asked) == asked
     assert cli("run", "--rm", "--pull", "always", word).code == 7
     assert len(registry.asked) > asked
+
+
+def test_a_name_that_neither_the_store_nor_its_registry_has_removes_nothing(
+    cli: Cli, registry: images.Registry
+) -> None:
+    it = cli.ok("run", "-d", "--name", "it", "/", "sleep", "100")
+    said = cli("run", "-d", "--name", "it", "--replace", f"{registry.host}/me/none:1")
+    assert said.code == 125 and "no image '" in said.err and "skopeo could not pull" in said.err
+    assert cli.ok("ps", "-aq", "--no-trunc") == it
+    cli.ok("rm", "-f", "it")
 
 
 def test_a_container_of_that_name_is_replaced_if_that_is_asked_for(cli: Cli) -> None:
@@ -114,7 +124,7 @@ def test_a_stored_image_runs_by_its_name_the_end_of_it_and_its_id(cli: Cli, shel
     assert cli.ok("image", "load", f"{shelf}/app.tar") == "Loaded image: me/app:1"
     for word in ("me/app:1", "app:1", app().id[7:19], app().id):
         assert cli("run", "--rm", word).out == BY_IMAGE
-    said = cli("run", "--rm", "app:2")
+    said = cli("run", "--rm", "--pull", "never", "app:2")
     assert said.code == 125 and "no image 'app:2'" in said.err and "docker://NAME" in said.err
 
 
@@ -144,7 +154,8 @@ def test_inspect_shows_image_command_and_labels(cli: Cli, shelf: pathlib.Path) -
     id = cli.ok("create", "--label", "tier=mine", f"oci:{shelf}/layout:app", "x")
     (told,) = json.loads(cli.ok("inspect", id))
     assert (told["Image"], told["Config"]["Image"]) == (app().id, f"oci:{shelf}/layout:app")
-    assert told["Config"]["Cmd"] == ["/bin/sh", "/entry", "x"]
+    assert (told["Config"]["Entrypoint"], told["Config"]["Cmd"]) == (["/bin/sh", "/entry"], ["x"])
+    assert (told["Path"], told["Args"]) == ("/bin/sh", ["/entry", "x"])
     assert (told["Config"]["User"], told["Config"]["WorkingDir"]) == ("app", "/home/app")
     assert told["Config"]["Labels"] == {"made": "by hand", "tier": "mine"}
     assert told["Config"]["StopSignal"] == "SIGUSR1"

@@ -255,7 +255,7 @@ def test_a_pod_that_is_to_be_always_up_comes_back_and_ends_when_taken_down(stage
 
 def test_namespaces_are_the_pods_or_the_hosts_as_the_manifest_says(stage: Stage) -> None:
     both = stage.pod("in", extra="  shareProcessNamespace: true\n") + "---\n"
-    both += stage.pod("out", extra="  hostPID: true\n  hostNetwork: true\n")
+    both += stage.pod("out", extra="  hostPID: true\n  hostNetwork: true\n  hostIPC: true\n")
     assert stage.play(both).code == 0
 
     def namespace(container: str, kind: str) -> str:
@@ -266,9 +266,14 @@ def test_namespaces_are_the_pods_or_the_hosts_as_the_manifest_says(stage: Stage)
     )
     assert namespace(inside[0], "pid") == namespace("in", "pid") != os.readlink("/proc/self/ns/pid")
     assert namespace(inside[0], "net") == namespace("in", "net") != os.readlink("/proc/self/ns/net")
-    assert [namespace(outside[0], kind) for kind in ("pid", "net")] == [
-        os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")
-    ]
+    assert namespace(inside[0], "ipc") == namespace("in", "ipc") != os.readlink("/proc/self/ns/ipc")
+    for container in (outside[0], "out"):
+        kinds = ("net", "ipc") if container == "out" else ("pid", "net", "ipc")
+        assert [namespace(container, kind) for kind in kinds] == [
+            os.readlink(f"/proc/self/ns/{kind}") for kind in kinds
+        ]
+    assert os.stat(f"/proc/{pid(stage, outside[0])}/root/dev/shm").st_dev == os.stat("/dev/shm").st_dev
+    assert os.stat(f"/proc/{pid(stage, inside[0])}/root/dev/shm").st_dev != os.stat("/dev/shm").st_dev
 
 
 def test_replace_makes_a_pod_anew(stage: Stage) -> None:
@@ -317,7 +322,7 @@ def test_the_page_on_manifests_shows_what_is_printed(stage: Stage) -> None:
     page = (pathlib.Path(__file__).parents[2] / "docs/manifests.md").read_text()
     manifest = page.split("```yaml\n")[1].split("```")[0]
     refused, played = (block for block in page.split("```\n") if block.startswith("$ exitctl play "))
-    good = [line for line in manifest.splitlines() if "hostIPC" not in line and "arg:" not in line]
+    good = [line for line in manifest.splitlines() if "hostUsers" not in line and "arg:" not in line]
     texts = (manifest, "\n".join(good).replace("64Mo", "64Mi") + "\n")
     for text, words, block in zip(texts, ((), ("--wait",)), (refused, played), strict=True):
         said = stage.play(text, *words)

@@ -126,6 +126,7 @@ def test_what_cannot_have_users_of_its_own_says_why(cli: Cli, image: str) -> Non
     ):
         said = cli("run", "--userns", "auto", *words, image)
         assert (said.code, why in said.err) == (125, True), said
-    said = cli("run", "--userns", "keep", image)
-    assert (said.code, "podman refuses root's keep-id" in said.err) == (125, True), said
+    for word in ("keep", "keep-id", "keep-id:uid=5"):
+        said = cli("run", "--userns", word, image)
+        assert (said.code, "podman refuses root's keep-id" in said.err) == (125, True), said
     assert cli.run("--userns", "host", "true").code == 0

@@ -47,6 +47,22 @@ def test_one_in_use_is_kept_whether_or_not_its_container_runs(cli: Cli) -> None:
     assert cli.ok("volume", "rm", "data") == "data"
 
 
+def test_inspect_shows_what_is_mounted_and_where_that_is(cli: Cli, tmp_path: pathlib.Path) -> None:
+    below = "src=data,dst=/b,volume-subpath=b"
+    made = ("-v", f"{tmp_path}:/host:ro", "-v", "data:/mnt", "--mount", below, "--tmpfs", "/scratch")
+    cli.ok("create", "--name", "shown", *made, "/", "true")
+    shown = cli.ok("inspect", "-f", "{{range .Mounts}}{{.Type}} {{.Source}} {{.Destination}} {{.RW}}\n{{end}}", "shown")
+    data = cli.ok("volume", "inspect", "-f", "{{.Mountpoint}}", "data")
+    assert shown.splitlines() == [
+        f"bind {tmp_path} /host false",
+        f"volume {data} /mnt true",
+        f"volume {data}/b /b true",
+        "tmpfs  /scratch true",
+    ]
+    cli.ok("rm", "shown")
+    cli.ok("volume", "rm", "data")
+
+
 def test_a_path_in_a_volume_is_mounted_alone_and_leads_nowhere_else(cli: Cli) -> None:
     below = ("--mount", "src=data,dst=/mnt,volume-subpath=a/b")
     assert cli.run("--rm", *below, "touch", "/mnt/file").code == 0

@@ -79,6 +79,7 @@ class Around:
     retries: int | None  # of OnFailure: so often each container is begun again; None: no limit
     grace_seconds: int
     pid: str
+    ipc: str  # empty: its own
     host_network: bool
     resolver: pb.ResolverSpec | None
     volumes: Mapping[str, "Volume"]

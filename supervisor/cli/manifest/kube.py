@@ -291,6 +291,7 @@ def _around(source: PodSource, contents: Contents, machine: Machine, paths: list
         retries=source.retries,
         grace_seconds=grace.integer() if grace is not None else DEFAULT_GRACE_SECONDS,
         pid="host" if flag_of(host_pid) else "pod" if flag_of(shared_pid) else "own",
+        ipc="host" if flag_of(spec.get("hostIPC")) else "",
         host_network=down.host_network,
         resolver=resolver_of(spec, notes),
         volumes=_volumes(source, contents, down, paths, notes),
@@ -327,7 +328,8 @@ def _pause(source: PodSource, around: Around, machine: Machine, notes: Notes) ->
         restart=POLICIES[around.policy],
         labels=around.labels,
         annotations=around.annotations,
-        sysctls=pod_sysctls(around.security, notes, host_network=around.host_network),
+        ipc=around.ipc,
+        sysctls=pod_sysctls(around.security, notes, host_network=around.host_network, ipc=around.ipc),
         pod=pb.PodSpec(
             name=around.pod,
             namespace=around.namespace,

@@ -398,9 +398,7 @@ POD_SPEC = Object(
         "activeDeadlineSeconds": within(1, (1 << 31) - 1),
         "hostNetwork": boolean,
         "hostPID": boolean,
-        "hostIPC": refused(
-            "the members of a pod share its own ipc namespace; drop it, or run it alone: exitctl run --ipc host"
-        ),
+        "hostIPC": boolean,
         "shareProcessNamespace": boolean,
         "hostUsers": unless((True,), forbidden("exitd makes no user namespaces of pods; drop it to run without")),
         "hostname": label,

@@ -72,7 +72,7 @@ _NAMESPACES = Object(
     {
         "network": _mode("a pod's network is its own (POD) or the machine's (NODE)", "POD", "NODE"),
         "pid": _mode("members say for themselves, with --pid", "POD", "CONTAINER", "NODE"),
-        "ipc": _mode("the members of a pod share its own ipc namespace (POD)", "POD"),
+        "ipc": _mode("a pod's ipc namespace is its own (POD) or the machine's (NODE)", "POD", "NODE"),
         "target_id": refused("exitd joins no other container's namespaces"),
         "userns_options": Object(
             {
@@ -212,7 +212,8 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
     assert metadata is not None
     attempt = metadata.get("attempt")
     labels, annotations = config.get("labels"), config.get("annotations")
-    network, pid = (_mode_of(security, name) for name in ("network", "pid"))
+    network, pid, asked = (_mode_of(security, name) for name in ("network", "pid", "ipc"))
+    ipc = "host" if asked == "NODE" else ""
     ports = sandbox_mappings(config.get("port_mappings"), notes, host_network=network == "NODE")
     spec = pb.ContainerSpec(
         image="pause",
@@ -224,7 +225,8 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
         read_only=flag_of(security.get("readonly_rootfs") if security is not None else None),
         labels=labels.pairs() if labels is not None else {},
         annotations=annotations.pairs() if annotations is not None else {},
-        sysctls=sandbox_sysctls(config.get("linux", "sysctls"), notes, host_network=network == "NODE"),
+        ipc=ipc,
+        sysctls=sandbox_sysctls(config.get("linux", "sysctls"), notes, host_network=network == "NODE", ipc=ipc),
         security=_security(security),
         pod=pb.PodSpec(
             name=text_of(metadata.get("name")),

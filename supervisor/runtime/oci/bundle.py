@@ -547,7 +547,7 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
     pod = pod_of(container)
     return spec.Shared(
         tuple(joins.items()),
-        f"{directory_of(root, pod)}/{SHM}" if pod else "",
+        f"{directory_of(root, pod)}/{SHM}" if pod and container.spec.ipc != "host" else "",
         container.spec.task is not None,  # of a pod with the host's ipc namespace
         tuple(pods.seen_by_runtime(container).items()),
         _files(container, root),

@@ -21,7 +21,8 @@ def joined(spec: Spec) -> tuple[str, ...]:
     if not spec.sandbox:
         return ()
     network = () if spec.network == "host" else ("network",)
-    return (*network, "ipc", "uts", *(("pid",) if spec.pid == "pod" else ()))
+    ipc = () if spec.ipc == "host" else ("ipc",)
+    return (*network, *ipc, "uts", *(("pid",) if spec.pid == "pod" else ()))
 
 
 def links(directory: str, kinds: tuple[str, ...]) -> dict[str, str]:

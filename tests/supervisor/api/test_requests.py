@@ -155,6 +155,7 @@ def test_these_are_fine(fields: dict[str, object]) -> None:
         ("addresses", {"addresses": [pb.AddressWish(mac="02:00:00:00:00:01")] * 17}),
         ("expose.ports", {"expose": pb.ExposeSpec(ports=["80/icmp"])}),
         ("userns", {"userns": "keep"}),
+        ("userns", {"userns": "keep-id:uid=5"}),
         ("userns", {"userns": "nomap"}),
         ("userns", {"userns": "auto", "rootfs": "", "bundle": "/b"}),
         ("userns", {"userns": "auto", "sandbox": "pod"}),

@@ -291,6 +291,14 @@ def test_ps_shows_a_table_ids_json_and_templates(daemon: FakeDaemon, exitctl: Ex
     assert exitctl("ps", "--format", r"table {{.Name}}\t{{.Runtime}}").out == "NAME   RUNTIME\nweb    runc\n"
 
 
+def test_ps_knows_mounts_and_networks_in_templates(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    mounts = [pb.Mount(source="/a", destination="/b"), pb.Mount(volume="v", destination="/c"), pb.Mount(tmpfs=True)]
+    spec = pb.ContainerSpec(name="web", mounts=mounts, network="front", more_networks=["back"])
+    daemon.answers.List = lambda request: pb.ListReply(containers=[container(spec=spec), container()])
+    shown = exitctl("ps", "--format", "{{.Mounts}} {{.Networks}};").out.splitlines()
+    assert sorted(shown) == [" ;", "/a,v front,back;"]
+
+
 def test_ps_has_a_column_for_namespaces_where_there_are_several(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     assert "NAMESPACE" not in exitctl("ps").out
     task = container(spec=pb.ContainerSpec(name="task", namespace="k8s.io", runtime="runc"))

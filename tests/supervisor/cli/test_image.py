@@ -219,6 +219,72 @@ def test_what_the_daemon_has_is_not_fetched(store: FakeDaemon, exitctl: Exitctl,
     assert (store.asked[0].spec.image, store.asked[0].spec.image_id) == (word, "")
 
 
+def missing_once(store: FakeDaemon) -> None:
+    """The store has no image of that name; once one was pulled, containers are made as ever."""
+    made = store.answers.CreateContainer
+
+    def create(request: pb.CreateContainerRequest) -> Any:
+        if not request.spec.image_id:
+            raise errors.NoSuchImage("no image 'x'")
+        return made(request)
+
+    store.answers.CreateContainer = create
+    store.answers.InspectImage = refused(errors.NoSuchImage("no image 'x'"))
+
+
+@pytest.mark.parametrize(
+    ("word", "pulled"),
+    [
+        ("busybox", "docker://busybox:latest"),
+        ("docker.io/library/alpine:3.20", "docker://docker.io/library/alpine:3.20"),
+        ("quay.io/x/y", "docker://quay.io/x/y:latest"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--pull", "missing"), ("--replace", "--name", "web")])
+def test_a_name_that_the_store_has_not_is_pulled_and_kept_as_it_was_written(
+    store: FakeDaemon, exitctl: Exitctl, word: str, pulled: str, options: tuple[str, ...]
+) -> None:
+    missing_once(store)
+    assert exitctl("create", *options, word, "true").code == 0
+    (pull,) = store.asked_for(pb.PullImageRequest)
+    assert (pull.name, pull.if_missing) == (pulled, True)
+    last = store.asked_for(pb.CreateContainerRequest)[-1]
+    assert (last.spec.image, last.spec.image_id) == (word, ID)
+    if "--replace" in options:  # nothing is removed before it is known of what the new one is made
+        assert len(store.asked_for(pb.CreateContainerRequest)) == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("--pull", "never", "busybox"), ("sha256:" + HEX,), ("--pull", "never", "docker://busybox")]
+)
+def test_what_is_to_be_of_the_store_or_is_no_name_is_not_pulled(
+    store: FakeDaemon, exitctl: Exitctl, words: tuple[str, ...]
+) -> None:
+    missing_once(store)
+    outcome = exitctl("create", *words, "true")
+    assert (outcome.code, outcome.err) == (125, "exitctl: no image 'x'\n")
+    assert not store.asked_for(pb.PullImageRequest)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (errors.ToolFailed("skopeo could not pull x: refused"), "no image 'x'; and skopeo could not pull x: refused\n"),
+        (
+            errors.ToolMissing("skopeo is not installed (Debian: skopeo)"),
+            "no image 'x'; and none can be pulled: skopeo is not installed (Debian: skopeo); exitctl image load FILE",
+        ),
+    ],
+)
+def test_a_name_that_nobody_has_is_reported_with_both_reasons(
+    store: FakeDaemon, exitctl: Exitctl, error: errors.ExitdError, words: str
+) -> None:
+    missing_once(store)
+    store.answers.PullImage = refused(error)
+    outcome = exitctl("run", "busybox", "true")
+    assert outcome.code == 125 and words in outcome.err
+
+
 def test_an_image_that_cannot_be_had_is_reported_and_no_container_is_made(store: FakeDaemon, exitctl: Exitctl) -> None:
     store.answers.PullImage = refused(errors.ToolFailed("skopeo could not pull x: refused"))
     outcome = exitctl("run", "docker://x", "true")

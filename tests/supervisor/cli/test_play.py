@@ -241,7 +241,7 @@ def test_down_does_not_take_the_beginning_of_an_id_for_a_name(pods: FakePods, pl
 
 def test_down_works_on_files_that_could_not_be_played(pods: FakePods, play: Play) -> None:
     pods.add("web")
-    outcome = play("kind: Pod\nmetadata: {name: web}\nspec: {hostIPC: true}\n", "--down")
+    outcome = play("kind: Pod\nmetadata: {name: web}\nspec: {hostUsers: false}\n", "--down")
     assert (outcome.code, pods.pods) == (0, {})
 
 

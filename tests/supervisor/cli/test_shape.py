@@ -1,5 +1,7 @@
 """supervisor/cli/shape.py: docker's shape, and the truth beside it."""
 
+import json
+
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import answers
-from supervisor.cli import shape
+from supervisor.cli import shape, template
 from supervisor.model.values import Exited, Signaled, Unknown
 
 AT = Timestamp(seconds=1_700_000_000, nanos=120_000_000)
@@ -78,6 +80,14 @@ def test_an_unknown_end_has_no_code_but_a_cause_and_maybe_a_number(number: int |
     assert (document["Code"], document["Signal"], document["Number"]) == (None, None, number)
     assert document["Cause"] == "monitors-killed"
     assert shape.number_of(unknown(number)) == 255
+
+
+def test_the_number_of_an_unknown_end_is_255_in_json_and_unknown_in_a_template() -> None:
+    document = shape.container_document(container(pb.PHASE_EXITED, unknown(0)))
+    assert json.loads(json.dumps(document))["State"]["ExitCode"] == 255
+    assert template.parse("{{.State.ExitCode}} {{json .State.ExitCode}}").render(document) == "unknown 255"
+    document = shape.container_document(container(pb.PHASE_EXITED, signaled(9)))
+    assert template.parse("{{.State.ExitCode}}").render(document) == "137"
 
 
 def test_a_number_left_beside_the_wrong_kind_does_not_show() -> None:
@@ -227,6 +237,7 @@ def test_options_come_back_in_dockers_places() -> None:
         "User": "",
         "Env": ["K=V"],
         "Cmd": ["a"],
+        "Entrypoint": [],
         "Image": "",
         "WorkingDir": "",
         "Labels": {"l": "1"},
@@ -244,6 +255,51 @@ def test_options_come_back_in_dockers_places() -> None:
     own = document["Exitd"]
     assert isinstance(own, dict)
     assert (own["PodID"], own["RestartRules"]) == ("c1", ["exit in 3 => no"])
+
+
+def test_what_is_mounted_is_shown_in_dockers_words_with_where_it_is() -> None:
+    mounts = [
+        pb.Mount(source="/a", destination="/b", read_only=True, options=["noexec", "rslave"]),
+        pb.Mount(source="/a", destination="/w"),
+        pb.Mount(volume="data", destination="/d"),
+        pb.Mount(tmpfs=True, size_bytes=64, destination="/t"),
+        pb.Mount(empty_dir="e", tmpfs=True, destination="/e"),
+        pb.Mount(destination="/f", files=[pb.MountFile(path="k")]),
+    ]
+    sources = ["/a", "/a", "/r/v/data/data", "", "/r/c/1/volumes/e", "/r/c/1/files"]
+    made = pb.Container(spec=pb.ContainerSpec(mounts=mounts), mount_sources=sources)
+    found = shape.container_document(made)["Mounts"]
+    assert isinstance(found, list)
+    assert [tuple(each[key] for key in ("Type", "Source", "Mode", "RW", "Propagation")) for each in found] == [
+        ("bind", "/a", "ro,noexec", False, "rslave"),
+        ("bind", "/a", "", True, "rprivate"),
+        ("volume", "/r/v/data/data", "", True, ""),
+        ("tmpfs", "", "rw,size=64", True, ""),
+        ("bind", "/r/c/1/volumes/e", "", True, ""),
+        ("bind", "/r/c/1/files", "", False, ""),
+    ]
+    assert [each["Destination"] for each in found] == ["/b", "/w", "/d", "/t", "/e", "/f"]
+    assert (found[2]["Name"], found[2]["Driver"]) == ("data", "local") and "Name" not in found[0]
+
+
+def test_an_older_exitd_says_what_it_mounts_and_only_of_paths_where_they_are() -> None:
+    spec = pb.ContainerSpec(
+        mounts=[pb.Mount(source="/a", destination="/b"), pb.Mount(volume="v", destination="/c")], args=["a", "b"]
+    )
+    document = shape.container_document(pb.Container(spec=spec))
+    found = document["Mounts"]
+    assert isinstance(found, list)
+    assert [(each["Type"], each["Source"]) for each in found] == [("bind", "/a"), ("volume", "")]
+    assert (document["Path"], document["Args"]) == ("a", ["b"])
+
+
+def test_entrypoint_and_command_are_shown_apart() -> None:
+    made = pb.Container(spec=pb.ContainerSpec(args=["/bin/sh", "/entry", "x"]), entrypoint_words=2)
+    document = shape.container_document(made)
+    config = document["Config"]
+    assert isinstance(config, dict)
+    assert (config["Entrypoint"], config["Cmd"]) == (["/bin/sh", "/entry"], ["x"])
+    assert (document["Path"], document["Args"]) == ("/bin/sh", ["/entry", "x"])
 
 
 def test_what_the_shim_has_moved_is_shown_if_it_was_reported() -> None:

@@ -43,7 +43,7 @@ def test_the_first_word_is_the_image_with_its_path_made_absolute_and_the_rest_it
     [
         ("busybox", "", "busybox"),
         ("busybox:1", "always", "docker://busybox:1"),
-        ("busybox", "missing", "docker://busybox:latest"),
+        ("busybox", "missing", "busybox"),
         ("docker://busybox", "always", "docker://busybox:latest"),
         ("docker://busybox", "never", "busybox:latest"),
         ("busybox", "never", "busybox"),

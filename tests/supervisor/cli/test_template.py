@@ -17,6 +17,7 @@ DOCUMENT: dict[str, object] = {
     "Exit": None,
     "Env": ["A=1", "B=2"],
     "Labels": {"b": "2", "a": "1"},
+    "Ports": {"80/tcp": [{"HostIp": "", "HostPort": "8080"}], "81/tcp": None},
     "Mounts": [],
     "NetworkSettings": {"Networks": {"two": {"IPAddress": "10.0.0.2"}, "one": {"IPAddress": "10.0.0.1"}}},
 }
@@ -39,9 +40,32 @@ DOCUMENT: dict[str, object] = {
         ('{{index .Labels "c"}}', ""),
         ("{{upper .Name}}{{lower .ID}}{{len .Env}}", "WEBabc2"),
         ('{{"x y"}}', "x y"),
+        ("{{`x \"y`}}", 'x "y'),
         ("plain", "plain"),
+        ("{{.Name | upper}}", "WEB"),
+        ("{{.Name|upper|lower|printf `%s!`}}", "web!"),
+        ('{{json .Labels | len}} {{len (json .Labels)}}', "17 17"),
+        ('{{(index (index .Ports "80/tcp") 0).HostPort}}', "8080"),
+        ('{{(index .Ports "80/tcp" 0).HostPort}}', "8080"),
+        ('{{index .Ports "81/tcp" 0}}{{index .Ports "82/tcp" 0}}', ""),
+        ("{{index .Env 1}}", "B=2"),
+        ("{{join .Exit \",\"}}{{len .Exit}}", "0"),
+        ('{{eq .Name "web"}} {{ne .Name "web"}} {{eq .Name "a" "web"}}', "true false true"),
+        ("{{eq .State.Pid 12}} {{eq .State.Pid 12.0}} {{eq .State.Pid -12}}", "true true false"),
+        ("{{eq .State.Running true}} {{eq .Exit nil}} {{ne .ID nil}}", "true true true"),
+        ("{{lt 1 2}} {{le 2 2}} {{gt 1 2}} {{ge 1 2}} {{lt `a` `b`}}", "true true false false true"),
+        ('{{and .ID .Name}} {{and .ID .Exit}} {{or .Exit .Name}} {{or .Exit false}}', "web <nil> web false"),
+        ("{{not .Exit}} {{not .ID}}", "true false"),
+        ('{{if and .State.Running (not .Exit)}}up{{end}}', "up"),
+        ('{{if (eq .Name "web" | not)}}a{{else if or .Exit (gt .State.Pid 3)}}b{{end}}', "b"),
+        ('{{printf "%s is %d, %v, %q, %t%%" .Name .State.Pid .Env .ID true}}', 'web is 12, [A=1 B=2], "abc", true%'),
+        ('{{printf "%-5s|%5s|%05d|%+d|%.2f|%.1s" .ID .ID 12 12 1.5 .ID}}', "abc  |  abc|00012|+12|1.50|a"),
+        ('{{.ID | printf "%s-%s" .Name}}', "web-abc"),
+        ("{{print .ID .Name}}", "abcweb"),
+        ("{{with .State}}{{.Pid}} of {{$.ID}}{{end}}{{with .Exit}}x{{else}}{{.Name}}{{end}}", "12 of abcweb"),
+        ('{{.Label "a" | printf "%q"}}', '"1"'),
     ],
-)
+)  # fmt: skip
 def test_a_template_says_what_go_would_say(text: str, expected: str) -> None:
     assert template.parse(text).render(DOCUMENT) == expected
 
@@ -118,6 +142,18 @@ def test_a_dash_removes_the_white_space_beside_its_braces(text: str, expected: s
         ("{{range $v := .Env}}{{else}}{{$v}}{{end}}", "there is no $v here; there is $"),
         ("{{$.}}", "'$.' is neither a field such as .State.Pid nor a text in double quotes"),
         ("table {{.ID}}  {{nope}}", "{{nope}} at character 16: the word 'nope' is not known here"),
+        ("ab {{(.ID}}", "{{(.ID}} at character 4: there is a ( without its ); add )"),
+        ("{{.ID)}}", "there is no ( for this ); take it out"),
+        ("{{.ID | }}", "{{.ID |}} at character 1: there is no value"),
+        ("{{| upper}}", "there is no value"),
+        ("{{.ID | .Name}}", "behind a | stands one of: json, upper"),
+        ("{{.ID .Name}}", "a value and another one behind it"),
+        ("{{eq .ID}}", "eq takes 2 or more value(s), not 1"),
+        ("{{not}}", "not takes 1 value(s), not 0"),
+        ("{{upper" + " (upper" * 51 + "}}", "character 1: more than 50 parentheses and |"),
+        ("{{.ID" + "|upper" * 51 + "}}", "character 1: more than 50 parentheses and |"),
+        ("{{1e9}}", "'1e9' is neither a field"),
+        ("{{with .ID}}x", "the {{with}} has no {{end}}"),
         ("ab}}c", "character 3: }} without its {{; add {{"),
         ("ab{{c", "character 3: {{ without its }}; add }}"),
         ("{{if .ID}}" * 51, "more than 50 blocks are open; write fewer into one another"),
@@ -138,9 +174,26 @@ def test_a_refusal_names_the_place_and_the_next_step(text: str, words: str) -> N
         ("{{range .Env}}{{$.Nope}}{{end}}", "the field $.Nope does not exist; there is ID, Name"),
         ("{{if .Nope}}{{end}}", "{{if .Nope}} at character 1: the field .Nope does not exist"),
         ("{{index .Labels .Env}}", "index wants a key in double quotes"),
+        ("a{{index .Env 2}}", "{{index .Env 2}} at character 2: there is no value 2 in this list; it has 2, from 0 on"),
+        ("{{index .Env true}}", "index wants the number of a list's value"),
+        ("{{index .State.Pid 1}}", "index wants a map, such as .Config.Labels, or a list"),
+        ('{{eq .State.Pid "12"}}', "eq compares no number with a text; a number stands without quotes"),
+        ("{{eq .Env .Env}}", "eq compares no list or map with a list or map"),
+        ("{{lt true false}}", "lt compares no truth with a truth"),
+        ('{{printf "%s"}}', "printf has no value for %s; add one"),
+        ('{{printf "%s" 1 2}}', "printf has 1 value(s) too many; add a %s for each"),
+        ('{{printf "%x" 1}}', "printf knows no %x; there are %s, %v"),
+        ('{{printf "%d" .ID}}', "printf's %d wants a number, and this is a text; %v takes all"),
+        ('{{printf "%d" 1.5}}', "printf's %d wants a whole number; %f takes this one"),
+        ("{{printf .State.Pid}}", "printf wants a text first"),
+        ("{{(.State).Nope}}", "the field (...).Nope does not exist; there is Pid, Running, Error"),
+        ("{{json .ID" + "|json" * 40 + "}}", "this makes too long a text"),
     ],
 )
-def test_a_value_that_does_not_fit_is_reported_with_its_place(text: str, words: str) -> None:
+def test_a_value_that_does_not_fit_is_reported_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    monkeypatch.setattr(template, "MOST_CHARACTERS", 100_000)
     with pytest.raises(BadRequest, match=re.escape(words)):
         template.parse(text).render(DOCUMENT)
 
@@ -202,6 +255,40 @@ def test_no_template_ends_in_anything_but_text_or_a_bad_request(text: str) -> No
         template.parse("{{" + text + "}}").render(DOCUMENT)
     except BadRequest:
         pass
+
+
+WORDS = st.sampled_from(
+    [
+        *template.FUNCTIONS,
+        *("(", ")", ").ID", "|", ".", "$", ".ID", ".Env", ".Labels", ".State.Pid", ".Exit", ".Nope", "$v", ".Label"),
+        *("0", "1", "-2", "0.5", "true", "nil", '"a"', '"%d %5s"', '"%', "`b`", '"', "x", "%q"),
+    ]
+)
+
+
+@given(st.lists(WORDS, max_size=12), st.sampled_from(["", "if ", "range ", "with "]))
+def test_whatever_words_an_action_has_it_ends_in_text_or_in_a_bad_request_with_its_place(
+    words: list[str], block: str
+) -> None:
+    action = block + " ".join(words)
+    try:
+        parsed = template.parse(f"x{{{{{action}}}}}{'y{{end}}' if block else ''}")
+        parsed.render(DOCUMENT)
+        template.parse(f"table {{{{{action}}}}}{'y{{end}}' if block else ''}")
+    except BadRequest as error:
+        assert "at character 2: " in str(error) or "at character 7: " in str(error)
+
+
+@given(st.text(max_size=8), st.text(max_size=8))
+def test_a_comparison_of_texts_is_that_of_the_texts(first: str, second: str) -> None:
+    render = template.parse("{{eq .A .B}} {{ne .A .B}} {{lt .A .B}} {{ge .A .B}}").render({"A": first, "B": second})
+    wanted = (first == second, first != second, first < second, first >= second)
+    assert render.split() == [str(each).lower() for each in wanted]
+
+
+@given(st.text(max_size=20))
+def test_printf_of_a_text_is_the_text(text: str) -> None:
+    assert template.parse('{{printf "%s" .}}').render(text) == template.parse("{{.}}").render(text)
 
 
 VALUES = [

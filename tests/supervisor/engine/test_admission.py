@@ -160,7 +160,21 @@ async def test_an_image_is_held_for_nobody_who_is_refused(refused: Spec, error: 
 
 
 @in_loop
-async def test_the_hosts_ipc_namespace_is_for_containers_of_no_pod() -> None:
-    with pytest.raises(BadRequest, match="ipc host: containers of a pod have one ipc namespace"):
-        await admitted(replace(OPEN, ipc="host", pod=Pod()), Store())
+async def test_the_hosts_ipc_namespace_is_for_single_containers_and_for_whole_pods() -> None:
+    assert (await admitted(replace(OPEN, ipc="host", pod=Pod()), Store())).ipc == "host"
     assert (await admitted(replace(OPEN, ipc="host"), Store())).ipc == "host"
+
+
+@in_loop
+async def test_a_member_is_in_its_pods_ipc_namespace_whatever_it_says() -> None:
+    def pause(ipc: str) -> Container:
+        return Container("a" * 64, Spec("pod", network="none", ipc=ipc, pod=Pod()), Phase.RUNNING, 1, 1)
+
+    member = replace(OPEN, sandbox="a" * 64)
+    for ipc in ("own", "host"):
+        assert (await admitted(member, Store(), pause(ipc))).ipc == ipc
+    assert (await admitted(replace(member, ipc="host"), Store(), pause("host"))).ipc == "host"
+    with pytest.raises(
+        BadRequest, match="ipc host: the ipc namespace of a member is its pod's, and pod has one of its"
+    ):
+        await admitted(replace(member, ipc="host"), Store(), pause("own"))

@@ -41,6 +41,8 @@ def test_the_command_line_is_the_entrypoint_and_the_command_of_whoever_says_it(
 ) -> None:
     spec = asked(args=args, entrypoint=entrypoint)
     assert (spec.args, spec.entrypoint) == (whole, ())
+    of_entrypoint = ("/e", "-x") if not entrypoint else tuple(word for word in entrypoint if word)
+    assert spec.args[: spec.entrypoint_words] == of_entrypoint
 
 
 def test_a_word_of_the_images_that_looks_like_one_with_a_secret_is_refused_and_not_replaced() -> None:
@@ -52,7 +54,7 @@ def test_a_word_of_the_images_that_looks_like_one_with_a_secret_is_refused_and_n
 
 def test_without_an_image_the_callers_entrypoint_stands_before_the_command() -> None:
     spec = Spec("n", args=("a",), entrypoint=("sh",), rootfs="/")
-    assert complete(spec) == Spec("n", args=("sh", "a"), rootfs="/")
+    assert complete(spec) == Spec("n", args=("sh", "a"), rootfs="/", entrypoint_words=1)
     assert complete(Spec("n", args=("a",), entrypoint=("",), rootfs="/")).args == ("a",)
 
 

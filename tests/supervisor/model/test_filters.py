@@ -126,10 +126,24 @@ def test_an_ended_one_is_found_by_its_number_until_it_begins_again(
         (("id=abc1", "namespace=shop"), True),
         (("id=abd",), False),
         (("namespace=sho",), False),
+        (("event=exit",), True),
+        (("event=die",), True),
+        (("event=died", "type=container"), True),
+        (("event=start",), False),
+        (("event=destroy",), False),
+        (("container=web-1",), True),
+        (("container=abc1",), True),
+        (("container=web",), False),
     ],
 )
 def test_an_event_matches_any_value_of_each_key(words: tuple[str, ...], matches: bool) -> None:
     assert parse(words, EVENT_KEYS).matches_event(DIED) is matches
+
+
+@pytest.mark.parametrize("word", ["image", "volume", "daemon"])
+def test_what_the_log_has_no_events_of_is_refused_with_what_it_has(word: str) -> None:
+    with pytest.raises(BadRequest, match="events of containers alone; write type=container"):
+        parse((f"type={word}",), EVENT_KEYS)
 
 
 @pytest.mark.parametrize("word", ["color=red", "name", "name=", "=x", "", "type=exit", "NAME=x"])

@@ -121,9 +121,9 @@ def test_the_least_pod_has_the_defaults_of_kubernetes() -> None:
 
 
 def test_all_that_is_wrong_is_reported_at_once_and_in_order() -> None:
-    text = refusal(manifest(hostIPC=True, containers=[container(stdin="x", foo=1)], volumes=[{"emptyDir": {}}]))
+    text = refusal(manifest(hostUsers=False, containers=[container(stdin="x", foo=1)], volumes=[{"emptyDir": {}}]))
     fields = [line.split(": ")[1] for line in text.splitlines()]
-    assert fields == ["spec.hostIPC", "spec.containers[0].stdin", "spec.containers[0].foo", "spec.volumes[0]"]
+    assert fields == ["spec.hostUsers", "spec.containers[0].stdin", "spec.containers[0].foo", "spec.volumes[0]"]
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,14 @@ def test_pid_namespaces(fields: dict[str, Any], pid: str) -> None:
 
 def test_pid_namespaces_that_exclude_each_other_are_refused() -> None:
     assert "exclude each other" in refusal(manifest(hostPID=True, shareProcessNamespace=True))
+
+
+def test_the_machines_ipc_namespace_is_the_pods_and_takes_no_sysctls() -> None:
+    plan = pod(manifest(hostIPC=True))
+    assert (plan.pause.ipc, plan.members[0].spec.ipc) == ("host", "")
+    assert pod(manifest(hostIPC=False)).pause.ipc == ""
+    own = {"sysctls": [{"name": "kernel.msgmax", "value": "9000"}]}
+    assert "with the host's ipc namespace" in refusal(manifest(hostIPC=True, securityContext=own))
 
 
 def test_the_machines_network_is_the_pause_containers_and_lets_ports_be_said() -> None:
@@ -439,7 +447,9 @@ def test_annotations_that_kubernetes_no_longer_reads_are_ignored_with_a_warning(
 
 
 def test_names_are_found_in_files_that_cannot_be_played() -> None:
-    text = "kind: Pod\nmetadata: {name: a, namespace: ns}\nspec: {hostIPC: true}\n---\nkind: Pod\nmetadata: {name: b}\n"
+    text = (
+        "kind: Pod\nmetadata: {name: a, namespace: ns}\nspec: {hostUsers: false}\n---\nkind: Pod\nmetadata: {name: b}\n"
+    )
     assert kube.names((ManifestSource("f", text), ManifestSource("f", text))) == (("ns", "a"), ("default", "b"))
     with pytest.raises(BadRequest, match="f:1:1: kind: exitd plays no StatefulSet"):
         kube.names((ManifestSource("f", "kind: StatefulSet"),))

@@ -57,7 +57,7 @@ def test_the_page_on_manifests_says_what_becomes_of_every_field() -> None:
     [
         ("ephemeralContainers", [container()], "exitctl run --pod"),
         ("activeDeadlineSeconds", 0, "not in the range"),
-        ("hostIPC", True, "its own ipc namespace; drop it, or run it alone: exitctl run --ipc host"),
+        ("hostIPC", "true", "must be true or false; it is a text"),
         ("hostAliases", [{"ip": "here", "hostnames": ["a"]}], "'here' is no address; write 192.0.2.1"),
         ("hostAliases", [{"hostnames": ["a"]}], "ip is missing"),
         ("hostAliases", [{"ip": "192.0.2.1", "hostnames": ["a b"]}], "no host name"),

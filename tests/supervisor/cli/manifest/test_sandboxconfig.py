@@ -106,6 +106,14 @@ def test_sysctls_are_the_pause_containers_but_those_of_the_machines_network() ->
         config(asked)
 
 
+def test_the_machines_ipc_namespace_is_the_pause_containers_and_takes_no_sysctls_of_it() -> None:
+    asked = with_("linux.security_context", {"namespace_options": {"ipc": 2}})
+    assert (config(asked).spec.ipc, config(WHOLE).spec.ipc) == ("host", "")
+    asked["linux"]["sysctls"] = {"kernel.sem": "1 2 3 4"}
+    with pytest.raises(BadRequest, match=r"linux\.sysctls.*with the host's ipc namespace"):
+        config(asked)
+
+
 def test_the_ports_of_the_machine_are_published_by_the_pause_container() -> None:
     mappings = [
         {"host_port": 8080, "container_port": 80, "host_ip": "127.0.0.1"},
@@ -172,7 +180,7 @@ def test_the_same_in_yaml() -> None:
         ("linux.security_context.namespace_options.network", "TARGET", "TARGET: a pod's network is its own"),
         ("linux.security_context.namespace_options.network", 4, "not in the range of 0 to 3"),
         ("linux.security_context.namespace_options.network", "HOST", "'HOST' is none of POD, CONTAINER, NODE, TARGET"),
-        ("linux.security_context.namespace_options.ipc", 2, "NODE: the members of a pod share its own ipc"),
+        ("linux.security_context.namespace_options.ipc", 1, "CONTAINER: a pod's ipc namespace is its own"),
         ("linux.security_context.namespace_options.pid", 3, "TARGET: members say for themselves"),
         ("linux.security_context.namespace_options.target_id", "x", "joins no other container"),
         ("linux.security_context.namespace_options.userns_options.mode", 0, "POD: exitd makes no user namespaces"),

@@ -20,6 +20,7 @@ def test_a_member_joins_network_ipc_and_uts_and_pid_when_asked() -> None:
     assert namespaces.joined(MEMBER) == ("network", "ipc", "uts")
     assert namespaces.joined(replace(MEMBER, pid="pod")) == ("network", "ipc", "uts", "pid")
     assert namespaces.joined(replace(MEMBER, network="host")) == ("ipc", "uts")
+    assert namespaces.joined(replace(MEMBER, ipc="host")) == ("network", "uts")
 
 
 def test_each_namespace_has_a_place_for_its_link() -> None:
