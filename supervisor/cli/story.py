@@ -64,6 +64,10 @@ REASONS = {
     "unknown": "Who asked for it is not known.",
 }
 
+# Where no limit is stored: the machine's memory had run out, or a limit was reached that exitd did not set, as that of
+# a task of containerd's or of a cgroup above it.
+MEMORY_HAD_RUN_OUT = "The kernel killed it because memory had run out."
+
 # Why exitd itself asked for it, where the reason does not say so.
 POLICIES = {
     "last-member": "the last member of its pod had ended",
@@ -176,6 +180,8 @@ def _asked(exit_: pb.Exit) -> str:
         return "No client asked exitd for it: the signal came from elsewhere on this host, or from within."
     if exit_.reason == "oom" and isinstance(status, Unknown):
         return f"Memory ran out in it, and {status.number} is the number of the signal that the kernel sends for that."
+    if exit_.reason == "oom" and not exit_.oom.limit_bytes:
+        return MEMORY_HAD_RUN_OUT
     if exit_.reason in ("health", "timeout", "evicted") and exit_.by.policy in POLICIES:
         return f"exitd ended it because {POLICIES[exit_.by.policy]}."
     sentence = REASONS.get(exit_.reason, f"The reason given is {exit_.reason or 'unknown'!r}{{by}}.")

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 WAIT_SECONDS = 4.0  # of the machine's clock, until a fact has to hold that is not one at once
-BEGIN, END = "<!-- measured -->\n", "<!-- end of what was measured -->\n"
+END = "<!-- end of what was measured -->\n"
 SAID_CHARACTERS = 200
 LINES = 2
 ALL = "all"  # of what has to hold
@@ -66,6 +66,15 @@ class Fact:
     script: str
     wanted: str
     seconds: float = WAIT_SECONDS
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of the page's, below the line `begin`, which stands there once. `wanted`: what has to hold, by row."""
+
+    begin: str
+    title: str
+    wanted: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -256,22 +265,24 @@ def _quoted(said: str) -> str:
     return f"`{shown.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
-def with_row(page: str, versions: str, name: str, tool: Tool, cell: str) -> str:
-    """The page with what a run has found of one manifest with one tool; of all others it has what it had.
+TABLE = Table(
+    "<!-- measured -->\n", "manifest", {name: "; ".join(fact.what for fact in facts) for name, facts in FACTS.items()}
+)
 
-    Raises ValueError when the page has no place for it."""
-    before, _, rest = page.partition(BEGIN)
-    table, end, after = rest.partition(END)
-    if not end:
+
+def with_row(page: str, table: Table, versions: str, name: str, tool: Tool, cell: str) -> str:
+    """The page with what a run has found of one row with one tool; of all others it has what it had.
+
+    Raises ValueError when the page has no place for the table."""
+    before, begin, rest = page.partition(table.begin)
+    measured, end, after = rest.partition(END)
+    if not begin or not end:
         raise ValueError("the page has no place for what was measured")
-    cells = _cells(table)
+    cells = _cells(measured)
     cells.setdefault(name, {})[tool.name] = cell
-    rows = [
-        f"| `{name}` | {'; '.join(fact.what for fact in facts)} | {' | '.join(_of(name, cells))} |"
-        for name, facts in FACTS.items()
-    ]
-    head = ("| manifest | what has to hold | exitd | podman |", "|---|---|---|---|")
-    return "".join((before, BEGIN, "\n".join(("", versions, "", *head, *rows, "", "")), END, after))
+    rows = [f"| `{row}` | {wanted} | {' | '.join(_of(row, cells))} |" for row, wanted in table.wanted.items()]
+    head = (f"| {table.title} | what has to hold | exitd | podman |", "|---|---|---|---|")
+    return "".join((before, begin, "\n".join(("", versions, "", *head, *rows, "", "")), END, after))
 
 
 def _cells(table: str) -> dict[str, dict[str, str]]:

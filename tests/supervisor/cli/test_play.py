@@ -1,10 +1,13 @@
 """`exitctl play` over a real channel: what is asked of the daemon in which order, and taken back when it fails."""
 
 import os
+import re
+import shlex
 import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from string import Template
 
 import pytest
 
@@ -15,6 +18,7 @@ from supervisor.model import errors
 from tests.supervisor.cli.conftest import Exitctl, Outcome
 from tests.supervisor.cli.fake_daemon import FakeDaemon, exit_of
 from tests.supervisor.cli.fake_pods import FakePods, failing
+from tests.vm import behind
 
 POD = """\
 apiVersion: v1
@@ -396,3 +400,16 @@ def test_a_host_path_that_is_missing_ends_the_play_before_anything_is_made(pods:
     outcome = play(one("p").replace("containers", "volumes: [{name: v, hostPath: {path: /no/such}}], containers"))
     assert (outcome.code, pods.done) == (125, [])
     assert "spec.volumes[0].hostPath.path: /no/such: No such file or directory" in outcome.err
+
+
+@pytest.mark.parametrize("name", behind.WISHES)
+def test_what_the_page_beside_podman_calls_refused_is_refused_before_anything_is_made(
+    pods: FakePods, exitctl: Exitctl, tmp_path: Path, name: str
+) -> None:
+    wish = behind.WISHES[name]
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(wish.text.replace("@SHARED@", str(tmp_path)))
+    (asked,) = re.findall(r"\$PLAY ([^;]+)", wish.play)
+    outcome = exitctl("play", *shlex.split(Template(asked).substitute(FILE=file, SHARED=tmp_path)))
+    assert outcome.code != 0 and wish.refusal in outcome.err, outcome
+    assert pods.done == []

@@ -32,8 +32,16 @@ def test_an_oom_kill_names_the_victim_and_the_limit() -> None:
         exit_of(kind="signaled", signal=9, reason="oom", oom=pb.Oom(init=True, kills=1, limit_bytes=64 << 20)), None, []
     )
     assert "signal 9 (SIGKILL)" in text
+    assert "because the memory limit was reached" in text
     assert "main process" in text
     assert "64 MiB" in text
+
+
+def test_no_limit_is_said_to_be_reached_where_none_is_known() -> None:
+    killed = exit_of(kind="signaled", signal=9, reason="oom", oom=pb.Oom(init=True, kills=1))
+    text = story.of(killed, None, [])
+    assert "limit was reached" not in text
+    assert "The kernel killed it because memory had run out." in text
 
 
 def test_a_killed_child_is_not_reported_as_the_main_process() -> None:
