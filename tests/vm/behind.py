@@ -1,5 +1,5 @@
-"""What exitd's play refuses of what podman's documents, and what podman does with it: the second table of
-docs/play-beside-podman.md. exitd's cells have to be refusals: a row goes when exitd does what stands in it."""
+"""What exitd's play refuses and podman may do: the second table of docs/play-beside-podman.md. exitd's cells have to be
+refusals: a row goes when exitd does what stands in it."""
 
 from dataclasses import dataclass
 
