@@ -11,7 +11,6 @@ POD = (
 )
 APP = '  containers:\n  - {name: app, image: "busybox:1.36", command: [sh, -c, COMMAND]MORE}\n'
 STAYS = "exec sleep 1000"
-NAMESPACE = "readlink /proc/%s/ns/ipc"
 PID = "$($T inspect -f '{{.State.Pid}}' %s)"
 PORT = 8099  # of the machine's loopback, where nothing else listens
 LISTENS = f"python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", {PORT}))' 2>/dev/null"
@@ -59,14 +58,6 @@ WISHES = {
         ),
         Fact("`subPathExpr`: a directory of the pod's name", "cat $SHARED/made/subpathexpr/said", "^here$"),
         "volumeMounts[0].subPathExpr",
-    ),
-    "hostipc": Wish(
-        _pod("hostipc", STAYS, below="  hostIPC: true\n"),
-        Fact(
-            "`hostIPC`: the machine's namespace",
-            f'test "$({NAMESPACE % (PID % "hostipc-app")})" = "$({NAMESPACE % 1})" && echo shared', "^shared$",
-        ),
-        "spec.hostIPC: ",
     ),
     "chardevice": _device("chardevice", "/dev/nvme0", "CharDevice"),
     "blockdevice": _device("blockdevice", "/dev/nvme0n1", "BlockDevice"),
