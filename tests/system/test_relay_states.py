@@ -195,8 +195,12 @@ def test_what_the_relay_says_is_byte_for_byte_what_exitd_says(daemon: Daemon, cl
 
     def own(verb: str) -> Callable[[Containerd], object]:
         """exitd does it for a client of its own."""
-        id = lambda: next(one.id for one in client.list(all_of_them=True) if one.spec.name == "box")  # noqa: E731
-        return lambda relay: getattr(client, verb)(id())
+
+        def turn(relay: Containerd) -> None:
+            (found,) = (one.id for one in client.list(all_of_them=True) if one.spec.name == "box")
+            getattr(client, verb)(found)
+
+        return turn
 
     def through(method: str, message: bytes = request) -> Callable[[Containerd], object]:
         return lambda relay: payload(asked(relay, next(streams), method, message))
@@ -205,7 +209,7 @@ def test_what_the_relay_says_is_byte_for_byte_what_exitd_says(daemon: Daemon, cl
         relay = relays.connect(relays.start(bundle))
         fields_of: dict[str, str | bool] = {"stdin": "", "stdout": "", "stderr": "", "terminal": False}
         create = pb.CreateTaskRequest(id="box", bundle=str(bundle.directory), **fields_of)  # type: ignore[arg-type]
-        turns = [
+        turns: list[tuple[Callable[[Containerd], object], int]] = [
             (through("Create", create.SerializeToString()), CREATED),
             (through("Start"), RUNNING),
             (through("Pause"), PAUSED),
