@@ -38,26 +38,49 @@ static void read_end(const char *text, size_t size, struct seen *out)
 	out->realtime_ns = (int64_t)at_ns;
 }
 
+/* What exitd has noted in the bundle: its size, -EBADMSG or -errno. */
+static int read_note(const char *bundle, char text[MESSAGE_MAX])
+{
+	char path[PATH_ROOM];
+	int size;
+
+	snprintf(path, sizeof path, "%s/exitd.task", bundle);
+	size = read_file(path, text, MESSAGE_MAX);
+	return size < 0 || fields_check(text, (size_t)size, "task") > 0 ? size : -EBADMSG;
+}
+
 /* The note: the task's init, where its record is, and how it ended where exitd has removed it (`realtime_ns` is not 0
  * then). 0; -ENOENT without a note; -EBADMSG; -errno. */
 int bundle_read(const char *bundle, struct seen *out, char record[PATH_ROOM])
 {
-	char text[MESSAGE_MAX], path[PATH_ROOM];
+	char text[MESSAGE_MAX];
 	const char *directory;
 	uint64_t pid, started;
-	int size;
+	int size = read_note(bundle, text);
 
-	snprintf(path, sizeof path, "%s/exitd.task", bundle);
-	size = read_file(path, text, sizeof text);
 	if (size < 0)
 		return size;
-	if (fields_check(text, (size_t)size, "task") <= 0 || fields_number(text, (size_t)size, "pid", &pid) ||
+	if (fields_number(text, (size_t)size, "pid", &pid) ||
 	    fields_number(text, (size_t)size, "started", &started) || pid <= 1 || pid > INT32_MAX ||
 	    !(directory = fields_get(text, (size_t)size, "directory")))
 		return -EBADMSG;
 	*out = (struct seen){ .status = UNKNOWN_STATUS, .pid = (int)pid, .started = started };
 	snprintf(record, PATH_ROOM, "%s/exit.json", directory);
 	read_end(text, (size_t)size, out);
+	return 0;
+}
+
+/* Where exitd keeps its word of the task's state; "" in the note of an exitd that keeps none. As bundle_read. */
+int bundle_state(const char *bundle, char path[PATH_ROOM])
+{
+	char text[MESSAGE_MAX];
+	const char *found;
+	int size = read_note(bundle, text);
+
+	if (size < 0)
+		return size;
+	found = fields_get(text, (size_t)size, "state");
+	snprintf(path, PATH_ROOM, "%s", found ? found : "");
 	return 0;
 }
 

@@ -68,6 +68,7 @@ static int prepare(struct relay *r)
 	r->post.fd = -1;
 	r->witness.name_space = r->words->name_space;
 	r->witness.relay_pid = (int)getpid();
+	r->witness.look = watch_look;
 	r->courier.witness = &r->witness;
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	r->inits.fd = epoll_create1(EPOLL_CLOEXEC);

@@ -108,9 +108,11 @@ void fate_settle(const char *bundle, struct seen *out);
 /* bundle.c */
 bool is_short(int error);
 int bundle_read(const char *bundle, struct seen *out, char record[PATH_ROOM]);
+int bundle_state(const char *bundle, char path[PATH_ROOM]);
 int bundle_record(const char *record, int pid, uint64_t started, struct seen *out);
 
 /* watch.c */
+int watch_look(const struct task *t, char *word, size_t room);
 void watch_read(struct relay *r, int64_t now_ms);
 void watch_settle(struct relay *r, int64_t now_ms);
 int64_t watch_due_ms(const struct relay *r);

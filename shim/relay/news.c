@@ -216,6 +216,7 @@ void news_sweep(struct witness *w)
 			continue;
 		}
 		*link = t->next;
+		free(t->state_path);
 		free(t);
 	}
 }

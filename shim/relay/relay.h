@@ -198,6 +198,7 @@ struct task {
 	int stage;
 	int status;			/* process.Status, by what exitd has done for containerd */
 	int init_fd;			/* the watcher's; -1: none */
+	char *state_path;		/* where exitd's word of its state stands; NULL: this exitd writes none of it */
 	int64_t due_ms;			/* when the record, or the note of exitd's, is looked for */
 	struct seen seen;
 	uint64_t number;
@@ -215,6 +216,8 @@ struct witness {
 	size_t count;			/* without those that are gone */
 	size_t ended;			/* so many at TASK_ENDED */
 	uint64_t numbers;
+	/* The watcher's look at one that is watched: see watch_look. NULL: all that is watched lives, of no state. */
+	int (*look)(const struct task *t, char *word, size_t room);
 };
 void witness_made(struct witness *w, struct text create, int is_sandbox);
 void witness_exec(struct witness *w, struct text begun);
@@ -228,7 +231,8 @@ void witness_put_time(struct writer *w, int number, int64_t realtime_ns);
 void witness_put_end(struct writer *w, const struct seen *seen, int status_at);
 void witness_deleted(struct writer *w, const struct seen *seen);
 int witness_answer(struct task *t, const struct request *r, char **out);
-int witness_last(const struct witness *w, const struct request *r, char **out);
+bool witness_allows(const struct witness *w, const struct request *r, struct text reply);
+int witness_last(const struct witness *w, const struct request *r, int is_asked, char **out);
 void witness_turned(struct witness *w, const struct request *r);
 
 /* news.c: which events of a task containerd has, and which the relay brings. */

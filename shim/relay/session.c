@@ -120,11 +120,11 @@ static bool from_witness(struct session *s, struct request *r)
 	return size >= 0;
 }
 
-/* Whether it is answered by what the relay knows of a task of which exitd has said nothing. */
-static bool from_the_first(struct session *s, struct request *r)
+/* Whether it is answered by what the relay knows of a task that lives: while exitd is there, what exitd would say. */
+static bool from_life(struct session *s, struct request *r, int is_asked)
 {
 	char *reply = NULL;
-	int size = s->witness ? witness_last(s->witness, r, &reply) : -ENOENT;
+	int size = s->witness ? witness_last(s->witness, r, is_asked, &reply) : -ENOENT;
 
 	if (size >= 0)
 		stand_in(s, r, (struct text){ reply, (size_t)size });
@@ -142,8 +142,8 @@ static bool from_memory(struct session *s, struct request *r)
 	if (from_witness(s, r))
 		return true;
 	known = cache_find(s->cache, r->method, r->payload);
-	if (!known)
-		return from_the_first(s, r);
+	if (!known || (s->witness && !witness_allows(s->witness, r, known->reply)))
+		return from_life(s, r, 0);
 	stand_in(s, r, known->reply);
 	return true;
 }
@@ -167,7 +167,7 @@ static void request(struct session *s, struct reader *in, int64_t now_ms)
 	s->promised -= !s->is_used;
 	s->is_used = 1;
 	pending_add(&s->pending, r);
-	if (!s->is_up && from_memory(s, r))
+	if (s->is_up ? from_life(s, r, 1) : from_memory(s, r))
 		return;
 	if (r->kind == CALL_LOOK && !s->look_ms)
 		s->look_ms = now_ms + SILENCE_MS;
@@ -362,13 +362,14 @@ static const struct { int64_t away_ms; int64_t silent_ms; } patience[CALLS] = {
 /* What is asked of an end is not overdue before the end has been read. */
 static int64_t overdue(const struct session *s, const struct request *r)
 {
-	const struct task *t = r->kind == CALL_STATS || r->kind == CALL_SHUTDOWN || !s->witness->ended ?
-		NULL : witness_named(s->witness, r->payload);
+	const struct task *t = r->kind == CALL_STATS || r->kind == CALL_SHUTDOWN ||
+		(r->kind != CALL_LOOK && !s->witness->ended) ? NULL : witness_named(s->witness, r->payload);
 	int64_t since_ms = t && r->kind != CALL_LOOK && t->due_ms > r->silent_ms ? t->due_ms : r->silent_ms;
 
 	if (!patience[r->kind].silent_ms || r->answered)
 		return 0;
-	if (r->kind != CALL_STATS && r->kind != CALL_SHUTDOWN && (!t || t->stage != TASK_ENDED))
+	if (r->kind != CALL_STATS && r->kind != CALL_SHUTDOWN &&
+	    (!t || (t->stage != TASK_ENDED && (r->kind != CALL_LOOK || t->stage != TASK_WATCHED))))
 		return 0;
 	if (r->kind == CALL_DELETE && t->is_noted) /* exitd will give the task up: it is the relay's to delete */
 		return 1;
@@ -393,7 +394,7 @@ static void stand_in_for(struct session *s, struct request *r)
 	} else if (r->kind == CALL_SHUTDOWN) {
 		r->owed = 1;
 		stand_in(s, r, (struct text){ "", 0 });
-	} else {
+	} else if (!from_memory(s, r)) {
 		from_witness(s, r);
 	}
 }

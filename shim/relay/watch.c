@@ -1,6 +1,9 @@
 /* The ends of the relay's tasks and of their execs: of each it has the pidfd of its first process, and reads the record
  * after that. */
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -8,6 +11,18 @@
 #include "daemon.h"
 
 enum { ENDS = 16 };
+
+/* The word that exitd has written of the task's state, in the place `word`: its length, or 0 where there is none now; -ESRCH
+ * unless its first process lives. The word is read first: of who lives afterwards it was true when it was read. */
+int watch_look(const struct task *t, char *word, size_t room)
+{
+	struct pollfd end = { .fd = t->init_fd, .events = POLLIN };
+	ssize_t size = t->state_path ? readlink(t->state_path, word, room) : 0;
+
+	if (t->init_fd < 0 || poll(&end, 1, 0))
+		return -ESRCH;
+	return size < 0 || (size_t)size == room ? 0 : (int)size;
+}
 
 static void let_go(struct task *t)
 {
@@ -41,6 +56,21 @@ static int known(const struct task *t, struct seen *out, char record[PATH_ROOM])
 	return 0;
 }
 
+/* Where exitd keeps its word of the task's state. Of execs and sandboxes it keeps none. 0 or -errno. */
+static int find_state(struct task *t)
+{
+	char path[PATH_ROOM];
+	int error;
+
+	if (t->exec.size || t->is_sandbox || t->state_path)
+		return 0;
+	error = bundle_state(t->bundle.at, path);
+	if (error || !*path)
+		return error;
+	t->state_path = strdup(path);
+	return t->state_path ? 0 : -ENOMEM;
+}
+
 static void meet(struct relay *r, struct task *t, int64_t now_ms)
 {
 	struct epoll_event wanted = { .events = EPOLLIN, .data.ptr = t };
@@ -48,6 +78,7 @@ static void meet(struct relay *r, struct task *t, int64_t now_ms)
 	struct seen init;
 	int error = known(t, &init, record), fd, found;
 
+	error = error ? error : find_state(t);
 	if (is_short(error))
 		return again(t, now_ms);
 	if (error)

@@ -1,5 +1,6 @@
-/* What the relay itself knows of its tasks and their execs: who was made through it, and how that process ended, from the
- * record that its shim has written. It answers for an exitd that is away or silent, and for nothing else; what has no record waits for exitd. */
+/* What the relay itself knows of its tasks and their execs: who was made through it, in which state it is, by exitd's word,
+ * and how that process ended, from the record that its shim has written. Ends it reports for an exitd that is away or
+ * silent, and for nothing else; what has no record waits for exitd. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,12 +223,12 @@ static void put_text(struct writer *w, int number, struct text text)
 		proto_text(w, number, text.at, text.size);
 }
 
-static void put_state(struct writer *w, const struct task *t)
+static void put_state(struct writer *w, const struct task *t, int status)
 {
 	put_text(w, 1, t->id);
 	put_text(w, 2, t->bundle);
 	proto_number(w, 3, (uint64_t)t->seen.pid);
-	proto_number(w, 4, (uint64_t)(t->stage == TASK_ENDED ? STOPPED : t->status));
+	proto_number(w, 4, (uint64_t)status);
 	put_text(w, 5, t->in);
 	put_text(w, 6, t->out);
 	put_text(w, 7, t->err);
@@ -268,7 +269,7 @@ static int success(const struct task *t, const struct request *r, char *out, siz
 	else if (r->kind != CALL_DELETE && r->is_of_sandbox)
 		put_status(&inner, t);
 	else if (r->kind != CALL_DELETE)
-		put_state(&inner, t);
+		put_state(&inner, t, STOPPED);
 	proto_text(&whole, 2, inner.data, inner.used);
 	free(inner.data);
 	return inner.overflow || whole.overflow ? 0 : (int)whole.used;
@@ -335,16 +336,72 @@ void witness_turned(struct witness *w, const struct request *r)
 		t->status = r->kind == CALL_WAIT ? UNKNOWN : is(r->method, "Pause") ? PAUSED : RUNNING;
 }
 
-/* A State, Pids or Connect of a task whose init is known, that exitd has never been asked for: as witness_answer. Whether a
- * task is there, and lives, containerd has to hear from somebody: else it gives a living one up. */
-int witness_last(const struct witness *w, const struct request *r, char **out)
+static int status_named(struct text word)
 {
-	const struct task *t = witness_named(w, r->payload);
+	static const char *const words[] = { [CREATED] = "created", [RUNNING] = "running", [PAUSED] = "paused" };
+
+	for (int i = CREATED; i <= PAUSED; i++)
+		if (words[i] && is(word, words[i]))
+			return i;
+	return UNKNOWN;
+}
+
+/* Its state at this moment, UNKNOWN where exitd is about to change it or nobody has said it; -ESRCH unless it is watched and
+ * lives. */
+static int state_of(const struct witness *w, const struct task *t)
+{
+	char word[16];
+	int size = t->stage != TASK_WATCHED ? -ESRCH : w->look ? w->look(t, word, sizeof word) : 0;
+
+	if (size < 0 || !t->state_path)
+		return size < 0 ? size : t->status;
+	return status_named((struct text){ word, (size_t)size });
+}
+
+/* Whether a reply tells that nothing lives any more: it stays true until the Delete. */
+static bool is_of_end(const struct request *r, struct text reply)
+{
+	struct text payload;
+	const char *at, *end;
+	struct field field;
+
+	if (response_code(reply.at, reply.size, &payload))
+		return false;
+	for (at = payload.at, end = at + payload.size; proto_next(&at, end, &field) > 0;)
+		if (r->is_of_sandbox ? field.number == 3 && field.is_text && is(field.text, "SANDBOX_NOTREADY") :
+				       field.number == 4 && !field.is_text && field.value == STOPPED)
+			return true;
+	return false;
+}
+
+/* Whether exitd's last reply to this request may be given in its place. It is not said of who may have ended that he lives,
+ * and what exitd says of its own accord counts more than what it answered once. */
+bool witness_allows(const struct witness *w, const struct request *r, struct text reply)
+{
+	const struct task *t = is_of_state(r) ? witness_named(w, r->payload) : NULL;
+	int state = t ? state_of(w, t) : 0;
+
+	return !t || (state < 0 ? is_of_end(r, reply) : !t->state_path || !is(r->method, "State"));
+}
+
+/* Whether the answer to this is the relay's to know as well as exitd's, as long as the task lives. */
+static bool is_vouched(const struct task *t, const struct request *r)
+{
+	return !t->exec.size && (is(r->method, "Connect") || (is(r->method, "State") && t->state_path));
+}
+
+/* A State, Pids or Connect of a task whose init is known: as witness_answer. exitd has never been asked for it, and whether a
+ * task is there, and lives, containerd has to hear from somebody: else it gives a living one up. `is_asked`: exitd is
+ * there, and answers what is not certain. */
+int witness_last(const struct witness *w, const struct request *r, int is_asked, char **out)
+{
+	const struct task *t = r->kind == CALL_LOOK ? witness_named(w, r->payload) : NULL;
+	int state = t && t->seen.pid && (!is_asked || is_vouched(t, r)) ? state_of(w, t) : -ESRCH;
 	char pid[16];
 	struct writer inner = { 0 }, whole = { 0 }, process = { .data = pid, .size = sizeof pid };
 
 	*out = NULL;
-	if (!t || !t->seen.pid || (is_of_state(r) && (t->stage != TASK_WATCHED || t->status == UNKNOWN)))
+	if (!t || !t->seen.pid || (state < 0 && is_asked) || (state <= UNKNOWN && is_of_state(r)))
 		return -ENOENT;
 	if (is(r->method, "Platform") || (is(r->method, "PingSandbox") && !t->is_sandbox))
 		return -ENOENT;
@@ -352,7 +409,7 @@ int witness_last(const struct witness *w, const struct request *r, char **out)
 	whole = (struct writer){ .data = malloc(room_of(t) + NUMBERS_ROOM), .size = room_of(t) + NUMBERS_ROOM };
 	proto_number(&process, 1, (uint64_t)t->seen.pid);
 	if (inner.data && is(r->method, "State"))
-		put_state(&inner, t);
+		put_state(&inner, t, state);
 	if (inner.data && is(r->method, "SandboxStatus"))
 		put_status(&inner, t);
 	if (inner.data && is(r->method, "Pids"))

@@ -14,6 +14,7 @@ from supervisor.containerd.publish import Publisher
 from supervisor.containerd.relays import Relays
 from supervisor.containerd.sandboxes import Sandboxes
 from supervisor.containerd.service import AdapterParts, SandboxPlace, TaskService
+from supervisor.containerd.standing import Standing
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model.values import Container, Phase
@@ -31,6 +32,7 @@ class Tasks(Participant):
         self._asides = asides
         self._execs = execs
         self._held = Held(asides)
+        self._standing = Standing(node.containers, state)
         self._relays = relays
 
     def begin(self) -> None:
@@ -42,11 +44,21 @@ class Tasks(Participant):
 
     async def before_find(self, container_id: str) -> None:
         if (container := self._node.containers.get(container_id)) is not None:
+            self._standing.look_up(container)
             await self._held.hold(container)
 
     def changed(self, container: Container) -> None:
         if container.phase is Phase.CREATED:
             self._held.release(container)
+        self._standing.settle(container)
+
+    def turning(self, container_id: str) -> None:
+        if (container := self._node.containers.get(container_id)) is not None:
+            self._standing.turning(container)
+
+    def turned(self, container_id: str) -> None:
+        if (container := self._node.containers.get(container_id)) is not None:
+            self._standing.turned(container)
 
     async def removing(self, container_id: str) -> None:
         if (container := self._node.containers.get(container_id)) is not None:
@@ -57,6 +69,7 @@ class Tasks(Participant):
             await making.unmount(container, self._asides)
             await self._relays.task_removed(container)
         self._execs.forget(container_id)
+        self._standing.forget(container_id)
 
 
 async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, inotify: Inotify) -> None:

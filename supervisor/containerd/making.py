@@ -15,6 +15,7 @@ from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.containerd import mounts, options, sandbox, sockets, stdio
 from supervisor.containerd.callers import Caller
+from supervisor.containerd.standing import place_of
 from supervisor.containerd.tasks import STOPPED, TaskLook
 from supervisor.model import names
 from supervisor.model.errors import BadRequest, Code, ExitdError, ShimFailed, TimedOut
@@ -286,7 +287,8 @@ def _word(container: Container, state: str) -> tuple[tuple[str, str | int], ...]
     if container.spec.task is None or known is None:
         return ()
     directory = path_of(state, container.id, container.run)
-    return (("directory", directory), ("pid", known.pid), ("started", known.started_ticks))
+    init = (("pid", known.pid), ("started", known.started_ticks))
+    return (("directory", directory), *init, ("state", place_of(state, container)))
 
 
 async def _leave(container: Container, pairs: tuple[tuple[str, str | int], ...], asides: Asides) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import structlog
@@ -215,6 +215,18 @@ class Node:
         for effect in step.effects:
             self._perform(container_id, effect)
         return step.container
+
+    @contextlib.contextmanager
+    def turning(self, container_id: str) -> Iterator[None]:
+        """For a start, a pause or a resume, from before the runtime does it until it is shown. What is cut off has no
+        end: what has become of it is for the next daemon to find out. Raises ExitdError: it must not be begun."""
+        self.others.turning(container_id)
+        try:
+            yield
+        except Exception:
+            self.others.turned(container_id)
+            raise
+        self.others.turned(container_id)
 
     async def _commit(self, container_id: str, step: Step, *, patient: bool) -> None:
         kept = (step.container,) if step.container is not None else ()
@@ -443,7 +455,8 @@ class Node:
         paused = await self.manager.of(container).is_paused(container)
         if paused is not (container.phase is Phase.PAUSED):
             log.warning("found paused" if paused else "found resumed", container=container.id)
-            with contextlib.suppress(WrongState, NoSuchContainer):  # it has ended meanwhile
+            # WrongState, NoSuchContainer: it has ended meanwhile
+            with contextlib.suppress(WrongState, NoSuchContainer), self.turning(container.id):
                 await self.apply(container.id, lifecycle.Paused() if paused else lifecycle.Resumed(), patient=True)
 
     async def _clean_up(self, container_id: str) -> None:

@@ -177,13 +177,14 @@ class Operations:
     ) -> None:
         """What the runtime has done is stored, however long that takes: a container whose phase is not what it is can
         neither be paused nor resumed. It may have done it and say that it failed."""
-        try:
-            await work(container)
-        except (ExitdError, OSError):
-            if not await self._is_done(container, done):
-                raise
-        apply = self._node.apply
-        await self._node.storing.surely(container.id, lambda: apply(container.id, done, patient=True))
+        with self._node.turning(container.id):
+            try:
+                await work(container)
+            except (ExitdError, OSError):
+                if not await self._is_done(container, done):
+                    raise
+            apply = self._node.apply
+            await self._node.storing.surely(container.id, lambda: apply(container.id, done, patient=True))
 
     async def _is_done(self, container: Container, done: lifecycle.Happening) -> bool:
         with contextlib.suppress(ExitdError, OSError):

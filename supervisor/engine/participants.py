@@ -19,6 +19,12 @@ class Participant:
     def changed(self, container: Container) -> None:
         """A step was stored, and is shown; or a container has been looked up."""
 
+    def turning(self, container_id: str) -> None:
+        """A living container is about to be started, paused or resumed. An ExitdError refuses it."""
+
+    def turned(self, container_id: str) -> None:
+        """That is over, and what came of it is shown."""
+
     async def due(self, container_id: str) -> None:
         """The container's restart policy has its next run begin now."""
 
@@ -52,6 +58,8 @@ class Participants(Participant):
         self._parts = parts
         # At these moments a caller waits: a part that does nothing at one is not called.
         self._changed = _having("changed", parts)
+        self._turning = _having("turning", parts)
+        self._turned = _having("turned", parts)
         self._finding = _having("before_find", parts)
         self._found = _having("after_find", parts)
         self._delaying = _having("delays_end", parts)
@@ -77,6 +85,14 @@ class Participants(Participant):
     def changed(self, container: Container) -> None:
         for part in self._changed:
             part.changed(container)
+
+    def turning(self, container_id: str) -> None:
+        for part in self._turning:
+            part.turning(container_id)
+
+    def turned(self, container_id: str) -> None:
+        for part in self._turned:
+            part.turned(container_id)
 
     async def due(self, container_id: str) -> None:
         for part in self._parts:

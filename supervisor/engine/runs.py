@@ -96,7 +96,7 @@ class Runs(Participant):
             with contextlib.suppress(TimedOut):
                 await self._containers.until(container_id, is_over(run), END_SEEN_SECONDS, "its end")
             raise WrongState(f"{container_id[:12]}: its init ended before it was started", id=container_id)
-        with self.exits.held_back(container_id):
+        with self.exits.held_back(container_id), self.node.turning(container_id):
             asked = lifecycle.StartAsked(By(), key)
             if not surely:
                 await self.node.apply(container_id, asked)

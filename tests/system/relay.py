@@ -313,10 +313,11 @@ class Container:
     def started(self) -> int:
         return native.process_stat(self.init.pid)[2]
 
-    def write_task(self, started: int) -> None:
-        """As exitd does it after create."""
+    def write_task(self, started: int, state: pathlib.Path | None = None) -> None:
+        """As exitd does it after create; `state`: where it keeps its word of the task's state."""
         pairs: list[tuple[str, str | int]] = [("directory", str(self.directory)), ("pid", self.init.pid)]
-        (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", [*pairs, ("started", started)]))
+        pairs += [("started", started), *([("state", str(state))] if state is not None else [])]
+        (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", pairs))
 
     def leave_end(self, code: int | str, at_ns: int | str) -> None:
         """As exitd does it when it removes the task."""

@@ -42,6 +42,8 @@ def test_each_moment_comes_to_all_of_them_and_what_is_taken_down_in_the_reverse_
             call(container())
         elif moment == "exec_ended":
             call(RunKey("c1", 1, "e1"), report)
+        elif moment in ("turning", "turned"):
+            call("c1")
         else:
             asyncio.run(call("c1"))
         order = ["second", "first"] if moment in TAKEN_DOWN else ["first", "second"]
@@ -65,5 +67,6 @@ async def test_a_whole_life_brings_each_of_its_moments(tmp_path: Path) -> None:
         await w.node.apply(id, RemoveAsked(By(), ""))
         await until(lambda: id not in w.node.containers)
     moments = [moment for _, moment in heard if moment != "changed"]
-    assert moments == ["before_make", "before_end", "before_clean_up", "after_clean_up", "removing", "discarded"]
+    begun, over = ["before_make", "turning", "turned"], ["before_end", "before_clean_up", "after_clean_up"]
+    assert moments == [*begun, *over, "removing", "discarded"]
     assert {Phase.RUNNING, Phase.EXITED, Phase.REMOVING} <= set(phases)
