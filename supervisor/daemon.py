@@ -234,7 +234,9 @@ def complete_stdio() -> None:
 
 
 def prepare_process() -> None:
-    """Undo what must not be inherited: ignored and blocked signals, a foreign working directory, a low file limit."""
+    """Undo what must not be inherited: ignored and blocked signals, a foreign working directory, a low file limit. Set
+    what holds for all threads."""
+    threads.give_back_large()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGHUP, lambda *_: None)  # a reload requested while the start is still reading everything

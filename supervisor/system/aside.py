@@ -5,6 +5,7 @@ import contextlib
 import os
 import queue
 import threading
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -54,6 +55,7 @@ class _Threads:
             report = work()
             self._idle.append(given)  # first, so that whoever learns of the result finds this thread for the next work
             report()
+            del report, work  # with what they have of a result or an error
             work = self._next(given)
 
     def _next(self, given: "queue.SimpleQueue[Work]") -> Work | None:
@@ -143,6 +145,8 @@ class Aside:
             raise TimedOut(
                 f"{what} took more than {limit_seconds:g} s and was given up; does a file system hang?"
             ) from error
+        finally:
+            del begun  # an error's traceback has this frame, which would keep the error, and all that its work had
 
     def _begin(self, work: Callable[[], T], turn: asyncio.Lock) -> "asyncio.Future[T]":
         loop = asyncio.get_running_loop()
@@ -159,11 +163,15 @@ class Aside:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
                 loop.call_soon_threadsafe(done, settle)
 
+        def failed(error: Exception) -> None:
+            traceback.clear_frames(error.__traceback__)  # what the work had, and the way from the error to itself
+            report(partial(future.set_exception, error))
+
         def in_thread() -> Callable[[], None]:
             try:
                 return partial(report, partial(future.set_result, work()))
             except Exception as error:
-                return partial(report, partial(future.set_exception, error))
+                return partial(failed, error)
 
         try:
             self._threads.begin(in_thread)

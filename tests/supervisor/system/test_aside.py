@@ -1,9 +1,13 @@
 """Work that may never come back costs whoever asked for it, and nobody else."""
 
 import asyncio
+import contextlib
+import gc
 import subprocess
 import sys
 import threading
+import weakref
+from collections.abc import Iterator
 from functools import partial
 from typing import NoReturn
 
@@ -11,6 +15,7 @@ import pytest
 
 from supervisor.model.errors import Busy, TimedOut
 from supervisor.system.aside import Aside
+from tests.supervisor.fakes import until
 
 
 def test_the_result_and_the_error_come_back() -> None:
@@ -198,3 +203,37 @@ def test_a_thread_that_hangs_does_not_keep_the_process_from_ending() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout) == (0, "given up\n"), ran.stderr
+
+
+class Large:
+    """What work has, and needs no longer once it has failed or is done."""
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Only what no reference leads to is let go of, and no cycle."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize("fails", [True, False], ids=["fails", "ends well"])
+def test_what_work_had_is_let_go_of_with_its_error_or_its_result(fails: bool) -> None:
+    had = list[weakref.ref[Large]]()
+
+    def work() -> Large:
+        large = Large()
+        had.append(weakref.ref(large))
+        if fails:
+            raise ValueError
+        return large
+
+    async def main() -> None:
+        aside = Aside()
+        with contextlib.suppress(ValueError):
+            await aside.run("work", work)
+        await until(lambda: had[0]() is None, "the end of what the work had")
+
+    asyncio.run(main())

@@ -1,5 +1,8 @@
 """Threads that are there before there is work: none is needed later, when there may be no room for one."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -48,3 +51,26 @@ def test_one_thread_that_finds_no_room_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(threading.Thread, "start", room_for(0))
     with pytest.raises(CannotStart, match="no room for the thread one"):
         threads.start(threading.Thread(name="one"))
+
+
+TAKING = """
+import pathlib, re, sys
+from supervisor.system.threads import give_back_large
+if sys.argv[1] == "given back":
+    give_back_large()
+def held_kb():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+before = held_kb()
+for size in (9 << 20, 8 << 20):
+    taken = b"x" * size
+    del taken
+print(held_kb() - before)
+"""
+
+
+@pytest.mark.parametrize(("how", "least", "most"), [("given back", -9999, 2000), ("as it is", 6000, 99_999)])
+def test_large_memory_is_given_back_when_it_is_freed(how: str, least: int, most: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    words = [sys.executable, "-c", TAKING, how]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert least <= int(done.stdout) <= most
