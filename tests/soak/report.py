@@ -118,7 +118,7 @@ written and shares with nobody (Private_Dirty) is not.
 BY_HAND = """By hand: `python -m tests.soak --lives N --out FILE.json --page FILE.md`, or `--hours`; `--every` says
 after how many lives a sample is taken, `--warm-up` after how many the first; `--runtime crun` has crun run them, whose
 lives take half as long. crun refuses a host with both versions of cgroups: there, `unshare -m` and
-`umount /sys/fs/cgroup/unified` before it.
+`umount /sys/fs/cgroup/unified` before it, whose place then gets a directory for each life, which is counted.
 """
 
 

@@ -95,7 +95,7 @@ def soak(plan: Plan, seen: Callable[[Sample], None] = lambda sample: None, runti
     """Run it with this OCI runtime. `seen` has each sample at once. Raises WrongEnd, and whatever a life fails with."""
     words = ("--runtime", runtime)
     with daemons.daemon(forked=False, extra=words) as daemon, daemon.client() as client:  # a forked one shares memory
-        state = _Soak(daemon, client, {lives.up(client).id})
+        state = _Soak(daemon, client, {lives.up(client, "sleep", "infinity").id})
         keeper = until(daemon.keeper_pid, "there is no keeper")
         samples = []
         for sample in _samples(state, plan):
