@@ -9,7 +9,7 @@ import os
 import pathlib
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.vm.machine import Machine
@@ -101,26 +101,20 @@ def read(text: str) -> list[Outcome]:
     return list(found.values())
 
 
-def service(limit_seconds: float, settings: Mapping[str, str]) -> tuple[str, ...]:
-    """What systemd-run needs for a command in the tree that is waited for. `limit_seconds`: by the machine's clock."""
-    return (
-        *("--pipe", "--wait", "--collect", "--quiet", "--working-directory=/opt/tree", "--slice=tests.slice"),
-        *("--property=TasksMax=infinity", "--property=LimitNOFILE=1048576", "--property=Delegate=yes"),
-        f"--property=RuntimeMaxSec={limit_seconds:g}",
-        *(f"--setenv={name}={value}" for name, value in settings.items()),
-        "--setenv=PATH=/opt/tests/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    )
-
-
 def run(machine: Machine, files: Sequence[str], which: str = "", options: Sequence[str] = ()) -> list[Outcome]:
     """Run files in a service of its own, which takes everything along at its end. `options` are exitd's."""
-    settings = {"EXITD_VM_OUTCOMES": OUTCOMES, "EXITD_TEST_OPTIONS": " ".join(options)}
+    service = (
+        *("--pipe", "--wait", "--collect", "--quiet", "--working-directory=/opt/tree", "--slice=tests.slice"),
+        *("--property=TasksMax=infinity", "--property=LimitNOFILE=1048576", "--property=Delegate=yes"),
+        f"--property=RuntimeMaxSec={GUEST_SECONDS:g}",
+        *(f"--setenv=EXITD_VM_OUTCOMES={OUTCOMES}", f"--setenv=EXITD_TEST_OPTIONS={' '.join(options)}"),
+        "--setenv=PATH=/opt/tests/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    )
     words = ("/opt/tests/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.vm.guest.outcomes")
     machine.say("rm", "-f", OUTCOMES)
     selected = ("-k", which) if which else ()
     paths = [f"tests/system/{file}" for file in files]
-    begin = ("systemd-run", *service(GUEST_SECONDS, settings))
-    done = machine.run(*begin, *words, *selected, *paths, seconds=PROCESSOR_SECONDS)
+    done = machine.run("systemd-run", *service, *words, *selected, *paths, seconds=PROCESSOR_SECONDS)
     text = machine.run("cat", OUTCOMES)
     found = read(text.out) if text.status == 0 else []
     if done.status and all(one.outcome in GOOD for one in found):

@@ -8,7 +8,6 @@ from tests.vm import image
 from tests.vm.machine import Machine
 
 RUNTIME, IMAGE = "io.containerd.exitd.v2", "docker.io/exitd/small:1"
-RELAY = "containerd-shim-exitd-v2"
 EVENTS = "/var/tmp/events"  # what containerd has published since `record`; it outlives a boot
 EXIT_LINE = re.compile(r" /tasks/exit (\{.*\})$", re.MULTILINE)
 # A shell waits for its child before it heeds a trap, unless it waits by `wait`.
@@ -38,12 +37,6 @@ def listed(machine: Machine) -> dict[str, tuple[str, str]]:
     """Each task's pid and state, by its name, as containerd has them."""
     rows = [line.split() for line in machine.say("ctr", "tasks", "list").splitlines()[1:]]
     return {name: (pid, state) for name, pid, state in rows}
-
-
-def relays(machine: Machine) -> dict[str, str]:
-    """The program of each relay that runs, by its pid: behind a program that was replaced the kernel says (deleted)."""
-    script = f"for pid in $(pgrep -f '^[^ ]*{RELAY} '); do echo $pid $(readlink /proc/$pid/exe); done"
-    return dict(line.split(" ", 1) for line in machine.say("sh", "-c", script).splitlines())
 
 
 def record(machine: Machine) -> None:

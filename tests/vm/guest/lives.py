@@ -35,7 +35,7 @@ WAIT_SECONDS = 600.0
 def say(exit_: pb.Exit | None) -> None:
     assert exit_ is not None
     told = {"name": exit_.name, "kind": exit_.kind, "code": exit_.code, "signal": exit_.signal, "cause": exit_.cause}
-    told |= {"reason": exit_.reason, "exec": exit_.exec_id}
+    told |= {"reason": exit_.reason}
     print(json.dumps(told), flush=True)
 
 
