@@ -19,8 +19,8 @@ LEFT = 1
 def node_shutdown(ctx: click.Context, seconds: int, if_stopping: bool) -> int:
     """Stop exitd's containers because the host goes down, and begin none.
 
-    All at once, each with its own grace period; containerd's tasks that exitd runs are among them. Restart policies take
-    up again in the next boot. Exits 1 if a container still lives when the time has passed.
+    All at once, each with its own grace period; containerd's tasks that exitd runs are among them. Restart policies
+    take up again in the next boot. Exits 1 if a container still lives when the time has passed.
     """
     if if_stopping and (word := system_state()) != STOPPING:
         print(f"the host is {word or 'in an unknown state'} and not {STOPPING}: containers live on")
