@@ -44,9 +44,10 @@ def test_containers_are_stopped_at_a_shutdown_and_at_no_other_time_and_before_ex
     assert stop == "/opt/exitd/bin/exitctl node-shutdown --if-stopping --time 30"
     assert seconds(last["TimeoutStopSec"]) > 30  # what is over the time is reported, and not cut off
     assert "ExecStart" not in last and last["RemainAfterExit"] == ["yes"]
-    assert {"exitd.service", "exitd-keeper.service", "network.target", "local-fs.target"} <= set(
+    assert {"exitd.service", "exitd-keeper.service", "containerd.service", "network.target", "local-fs.target"} <= set(
         last["After"][0].split()
     )
+    assert last["Before"] == ["docker.service kubelet.service"]  # these go first
 
 
 def test_the_slice_of_the_containers_is_stopped_before_exitd_and_their_scopes_after_exitd_has_stopped_them() -> None:

@@ -70,7 +70,7 @@ COMMANDS = {
     "why": ("past", "Explain how and why a container ended"),
     "exits": ("past", "Show the ledger of exits, removed containers included"),
     "system": ("system", "Show what exitd takes of the disk, and give it back"),
-    "node-shutdown": ("shutdown", "Stop exitd's own containers because the host goes down"),
+    "node-shutdown": ("shutdown", "Stop exitd's containers because the host goes down"),
     "compare": ("compare", "Compare the ways to run pods on this machine by measuring them"),
     "metrics": ("metrics", "Print exits, restarts and memory kills for Prometheus"),
     "doctor": ("doctor", "Check this machine, with the cure for what is wrong"),

@@ -17,10 +17,10 @@ LEFT = 1
 @click.option("--if-stopping", is_flag=True, help="Do nothing unless systemd is shutting the host down.")
 @click.pass_context
 def node_shutdown(ctx: click.Context, seconds: int, if_stopping: bool) -> int:
-    """Stop exitd's own containers because the host goes down, and begin none.
+    """Stop exitd's containers because the host goes down, and begin none.
 
-    All at once, each with its own grace period; containerd's tasks are left to containerd. Restart policies take up
-    again in the next boot. Exits 1 if a container still lives when the time has passed.
+    All at once, each with its own grace period; containerd's tasks that exitd runs are among them. Restart policies
+    take up again in the next boot. Exits 1 if a container still lives when the time has passed.
     """
     if if_stopping and (word := system_state()) != STOPPING:
         print(f"the host is {word or 'in an unknown state'} and not {STOPPING}: containers live on")

@@ -1,8 +1,10 @@
-"""The host goes down: what exitd itself runs is stopped, all at once and within a limit, and nothing is begun.
+"""The host goes down: what exitd runs is stopped, all at once and within a limit, and nothing is begun.
 
-The service manager asks for it before it ends anything else. What containerd runs is containerd's to end, and what
-another program has begun is that program's. If the host stays up all the same, planned restarts are taken up again
-after STAY_SECONDS.
+The service manager asks for it before it ends anything else. containerd's tasks are among it: containerd leaves them to
+the last moment of the host, where nobody sees their codes any more, and one that ignores SIGTERM is waited for as long
+as systemd waits for a unit. What another program has begun is that program's.
+
+If the host stays up all the same, planned restarts are taken up again after STAY_SECONDS.
 """
 
 import asyncio
@@ -76,7 +78,7 @@ class NodeShutdown:
         self._look_at_pods()
 
     def _live_but(self, seen: dict[str, None]) -> list[Container]:
-        return [c for c in self._node.containers.values() if c.id not in seen and _lives(c) and _is_own(c)]
+        return [c for c in self._node.containers.values() if c.id not in seen and _lives(c) and _has_begun_here(c)]
 
     async def _stop_all(self, live: list[Container], kill_at: float, end: float) -> None:
         tasks = [asyncio.create_task(self._stop_group(group, kill_at)) for group in _groups(live)]
@@ -106,8 +108,8 @@ def _lives(container: Container | None) -> bool:
     return container is not None and (container.phase in LIVE or container.phase is Phase.CREATING)
 
 
-def _is_own(container: Container) -> bool:
-    return container.spec.task is None and EXITDS_OWN_ID.fullmatch(container.id) is not None
+def _has_begun_here(container: Container) -> bool:
+    return EXITDS_OWN_ID.fullmatch(container.id) is not None
 
 
 def _groups(live: Iterable[Container]) -> list[StopGroup]:

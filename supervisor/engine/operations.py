@@ -115,7 +115,7 @@ class Operations:
         return self._containers.get(container.id, container)
 
     def _refuse_going_down(self, spec: Spec) -> None:
-        """Raises ShuttingDown. What becomes of its tasks is containerd's decision."""
+        """Raises ShuttingDown. Which tasks begin is containerd's decision."""
         if self._node.going_down and spec.task is None:
             raise ShuttingDown(f"{spec.name or 'the container'} is not begun: the host is going down")
 

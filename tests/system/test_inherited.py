@@ -80,7 +80,7 @@ def test_a_keeper_that_was_started_with_sigchld_ignored_still_reports_the_code()
 
 
 def test_a_daemon_that_runs_out_of_descriptors_refuses_new_ones_and_keeps_the_old() -> None:
-    with daemons.daemon(wrapper=("prlimit", "--nofile=96:96"), grpc=True) as daemon, daemon.client() as client:
+    with daemons.daemon(wrapper=("prlimit", "--nofile=128:128"), grpc=True) as daemon, daemon.client() as client:
         containers = [
             up(client, "sh", "-c", "until [ -e /tmp/exitd-test-go ]; do sleep 0.05; done; exit 7") for _ in range(3)
         ]

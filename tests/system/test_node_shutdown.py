@@ -16,8 +16,10 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ShuttingDown
 from tests.system import daemons, lives, tinyroot
+from tests.system.containerd import server
 from tests.system.exitctl import Cli
 from tests.system.lives import ledger, up_trapping, word
+from tests.system.processes import in_mask
 from tests.system.test_pods_reboot import Host
 from tests.system.test_recovery import pretended_boot
 from tests.system.waits import until
@@ -71,6 +73,25 @@ def test_containers_end_with_the_host_by_their_own_signal_and_come_back_in_the_n
             until(partial(runs_again, client, id), f"{id} does not come back")
         assert client.inspect(stays).phase == pb.PHASE_EXITED
         assert [len(ledger(client, id)) for id in (obeys, deaf, stays, pod.id, member)] == [1] * 5
+
+
+def test_tasks_of_containerd_end_with_the_host_and_containerd_sees_how() -> None:
+    with server.running() as containerd, containerd.events() as events:
+        tasks = [containerd.box(server.EXITD, "task").started("--", "sh", "-c", script) for script in (OBEYS, DEAF)]
+        for each, mask in zip(tasks, ("SigCgt", "SigIgn"), strict=True):
+            until(partial(in_mask, each.pid, mask, signal.SIGTERM), "the trap is not set")
+        daemon = containerd.with_exitd()
+        assert Cli(daemon).ok("node-shutdown", "--time", str(LIMIT_SECONDS)) == "2 containers have ended"
+        for each in tasks:
+            each.until("STOPPED")
+        codes = [
+            [e.fields["exit_status"] for e in events.settled().of(t.id) if e.topic == "/tasks/exit"] for t in tasks
+        ]
+        assert codes == [[5], [128 + 9]]
+        with daemon.client() as client:
+            found = sorted((exit_.name, word(exit_), exit_.reason) for exit_ in client.exits(pb.ExitsRequest()))
+        words = zip(tasks, ("exited 5", "signaled 9"), strict=True)
+        assert found == [(each.id, said, "node-shutdown") for each, said in words]
 
 
 def test_while_systemd_is_not_stopping_nothing_is_stopped(host: Host) -> None:

@@ -12,7 +12,8 @@ from tests.vm.collected import Collected
 from tests.vm.image import Kind
 from tests.vm.machine import Machine
 
-OTHERS = ("machine_quick", "machine_beside", "machine_with_tests")  # in this order, when the plain one is done with
+# In this order, when the plain one is done with.
+OTHERS = ("machine_quick", "machine_with_tasks", "machine_beside", "machine_with_tests")
 FRESH = "check_smoke.py"
 KVM = bool(os.environ.get("EXITD_VM_KVM"))  # use it where it works; the clock is the host's then
 
@@ -92,6 +93,12 @@ def machine(bench: Bench) -> Machine:
 def machine_quick(bench: Bench) -> Machine:
     """What docs/quickstart.md has installed is there."""
     return bench.machine(Kind.QUICK)
+
+
+@pytest.fixture
+def machine_with_tasks(bench: Bench) -> Machine:
+    """Debian's containerd is there, and the archive of an image."""
+    return bench.machine(Kind.TASKS)
 
 
 @pytest.fixture

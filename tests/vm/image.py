@@ -34,6 +34,7 @@ TEST_PACKAGES = (
 PODMAN_PACKAGES = ("podman", "netavark", "aardvark-dns", "nftables", "catatonit")
 # What the quick start installs beside exitd's package: the machine has no network of its own to fetch it by.
 QUICK_PACKAGES = ("containernetworking-plugins", "iptables", "curl")
+TASK_PACKAGES = ("containerd",)
 # Of the extra `test`, what running tests needs; checkers of the source have no work in the machine.
 TEST_TOOLS = ("hypothesis", "jsonschema", "pytest", "pytest-timeout")
 ASIDE = ("tests/", "docs/", "bench/", ".")  # a change there needs no other disk
@@ -41,6 +42,9 @@ ASIDE_OF_TESTS = ("bench/", ".")
 GUEST, RECIPE = "tests/vm/guest/", ".ci/deb.py"
 CHARTS = ("tests/system/manifests/", "tests/system/standins.py")
 CHARTS_IN = "opt/charts"  # the manifests, and their images as images.tar
+# What makes the image of containerd's tasks.
+TASKS = ("tests/system/containerd/server.py", "tests/system/tinyroot.py", "tests/supervisor/images/building.py")
+TASKS_IN = "opt/tasks/images.tar"
 # Manuals and translations are left out, and what a power cut during the making could lose is not flushed. Both options
 # are for these packages alone: dpkg in the machine is as Debian has it.
 QUICKLY = (
@@ -78,6 +82,7 @@ class Kind(StrEnum):
     TESTS = "tests"  # and the tree with its tests, at /opt/tree, and their environment, at /opt/tests
     BESIDE = "beside"  # exitd as it is installed, and podman, with the manifests that both play
     QUICK = "quick"  # exitd as it is installed, and what the quick start installs besides
+    TASKS = "tasks"  # exitd as it is installed, and Debian's containerd, with the archive of an image for its tasks
 
 
 QUIETLY = ("install", "--quiet", "--disable-pip-version-check")
@@ -114,7 +119,7 @@ def tree_files(kind: Kind) -> list[str]:
     aside = ASIDE_OF_TESTS if kind is Kind.TESTS else ASIDE
     words = ("git", "-C", str(TREE), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
-    always = (GUEST, RECIPE, *(CHARTS if kind is Kind.BESIDE else ()))
+    always = (GUEST, RECIPE, *{Kind.BESIDE: CHARTS, Kind.TASKS: TASKS}.get(kind, ()))
     wanted = [name for name in sorted(set(listed.split("\0"))) if name.startswith(always) or not name.startswith(aside)]
     return [name for name in wanted if name and (TREE / name).is_file()]
 
@@ -161,6 +166,8 @@ def base(kind: Kind) -> pathlib.Path:
         packages += PODMAN_PACKAGES
     if kind is Kind.QUICK:
         packages += QUICK_PACKAGES
+    if kind is Kind.TASKS:
+        packages += TASK_PACKAGES
     name = "base" if kind is Kind.PLAIN else f"base-{kind}"
     options = (*QUICKLY, *OPTIONS_OF.get(SUITE, ()))
     recipe = (SUITE, " ".join(packages), " ".join(wanted), " ".join(options))
@@ -200,6 +207,8 @@ def install(root: pathlib.Path, names: list[str], kind: Kind) -> None:
         build_in_place(root)
     if kind is Kind.BESIDE:
         bring_charts(root)
+    if kind is Kind.TASKS:
+        bring_tasks(root)
     units = root / "etc/systemd/system"
     shutil.copy(TREE / GUEST / RUNNER, units / RUNNER)
     (units / "multi-user.target.wants").mkdir(exist_ok=True)
@@ -222,6 +231,15 @@ def bring_charts(root: pathlib.Path) -> None:
     goal = root / CHARTS_IN
     shutil.copytree(standins.MANIFESTS, goal)
     (goal / "images.tar").write_bytes(standins.archive())
+
+
+def bring_tasks(root: pathlib.Path) -> None:
+    """The image of tests/system/containerd, of a few programs of this host's."""
+    from tests.system.containerd import server  # as above
+
+    goal = root / TASKS_IN
+    goal.parent.mkdir(parents=True)
+    goal.write_bytes(server.archive())
 
 
 def build_in_place(root: pathlib.Path) -> None:

@@ -185,6 +185,10 @@ class Machine:
         lines = (self.directory / ANSWERED).read_text().split("\n")
         return [json.loads(line) for line in lines[:-1]]  # behind the last newline: nothing, or half a line
 
+    def console(self) -> str:
+        """What the machine has written to its console since it was booted."""
+        return (self.directory / "serial.log").read_text(errors="replace").replace("\r", "")
+
     def go_down(self, *words: str) -> float:
         """Return when the machine has gone down by a command of its own, with QEMU's processor time for it. Raises
         HasEnded when it does not."""

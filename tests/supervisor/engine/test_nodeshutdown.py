@@ -157,14 +157,16 @@ async def test_a_planned_restart_is_not_acted_on_until_the_host_turns_out_to_sta
 
 
 @in_loop
-async def test_containerds_tasks_and_what_others_have_begun_are_left_alone(tmp_path: Path) -> None:
+async def test_containerds_tasks_are_stopped_too_and_what_others_have_begun_is_left_alone(tmp_path: Path) -> None:
     async with serving(tmp_path) as (w, o):
         task = await w.running(replace(WEB, name="task", runtime="runc", task=Task("/bundle")))
         stranger = replace(now(w, await up(o)), id="begun-by-hand", spec=replace(WEB, name="hand"))
         w.node.containers[stranger.id] = stranger
         stopped = await o.shutdown.shut_down_node(LIMIT)
-        assert len(stopped.ended) == 1
-        assert {w.node.containers[id].phase for id in (task, stranger.id)} == {Phase.RUNNING}
+        assert len(stopped.ended) == 2 and task in stopped.ended
+        exit_ = w.node.containers[task].exit
+        assert exit_ is not None and (exit_.status, exit_.reason) == (Signaled(15), Reason.NODE_SHUTDOWN)
+        assert w.node.containers[stranger.id].phase is Phase.RUNNING
         del w.node.containers[stranger.id]
 
 
