@@ -462,7 +462,8 @@ class Client:
         return self._ask(objectcalls.disk_usage(containers, images=images).within(timeout))
 
     def shut_down_node(self, limit_seconds: int, *, timeout: float | None = None) -> objects.ShutDown:
-        """Stop all of exitd's containers, containerd's tasks too, because the host is about to go down; nothing is begun from then on."""
+        """Stop all of exitd's containers, containerd's tasks too, because the host is about to go down; from then on
+        none of exitd's own is begun."""
         return self._ask(objectcalls.shut_down_node(limit_seconds).within(timeout))
 
     def version(self, *, timeout: float | None = None) -> values.Version:
