@@ -36,8 +36,8 @@ CONTAINER_KEYS = (
 )
 POD_KEYS = ("id", "name", "namespace", "label", "state")
 EVENT_KEYS = ("id", "name", "type", "event", "container", "image", "label", "namespace", "watch")
+OF_SPEC = ("image", "label")  # keys that ask of events' containers; events have neither
 # docker's and podman's words for types of events; and docker's types of what an event is about.
-OF_SPEC = ("image", "label")  # of their containers; events have neither
 EVENT_WORDS = {"die": "exit", "died": "exit", "destroy": "remove", "unpause": "resume"}
 ABOUT_CONTAINERS = "container"
 ABOUT_OTHERS = ("image", "volume", "network", "daemon", "plugin", "builder", "pod", "system", "machine", "secret")
