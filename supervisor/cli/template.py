@@ -338,7 +338,7 @@ class _Expressions:
             raise _Wrong("there is a ( without its ); add )")
         self._next += 1
         fields = close.split(".")[1:]
-        return lambda scope: _walk(inner(scope), "(...)", fields)
+        return lambda scope: _below(inner(scope), fields)
 
     def _deeper(self) -> None:
         """Read a ( or a |. Each is a step further in when the value is made."""
@@ -442,6 +442,11 @@ def _join(value: Value, separator: Value) -> str:
     if not isinstance(value, list | tuple | None):
         raise _Wrong('join wants a list, and then what comes between, as in {{join .Config.Cmd " "}}')
     return str(separator).join(map(say, value or ()))
+
+
+def _below(value: Value, fields: Sequence[str]) -> Value:
+    """As `_index`, for the fields behind parentheses."""
+    return value if value is None or value == "" else _walk(value, "(...)", fields)
 
 
 def _index(value: Value, *keys: Value) -> Value:

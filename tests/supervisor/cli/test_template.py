@@ -47,6 +47,7 @@ DOCUMENT: dict[str, object] = {
         ('{{json .Labels | len}} {{len (json .Labels)}}', "17 17"),
         ('{{(index (index .Ports "80/tcp") 0).HostPort}}', "8080"),
         ('{{(index .Ports "80/tcp" 0).HostPort}}', "8080"),
+        ('{{(index (index .Ports "82/tcp") 0).HostPort}}', ""),
         ('{{index .Ports "81/tcp" 0}}{{index .Ports "82/tcp" 0}}', ""),
         ("{{index .Env 1}}", "B=2"),
         ("{{join .Exit \",\"}}{{len .Exit}}", "0"),
