@@ -21,8 +21,8 @@ from supervisor.engine.node import GONE_SECONDS
 from supervisor.engine.runs import Runs
 from supervisor.engine.views import Views
 from supervisor.model import filters, lifecycle, pods
-from supervisor.model.errors import ExitdError, NoSuchContainer, ShuttingDown, TimedOut, WrongState
-from supervisor.model.health import ProbeResult
+from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShuttingDown, TimedOut, WrongState
+from supervisor.model.health import ProbeResult, is_being_ended
 from supervisor.model.pods import PodState
 from supervisor.model.values import (
     LIVE,
@@ -44,6 +44,8 @@ from supervisor.store.events import Item, Matching
 from supervisor.streams import logs
 from supervisor.streams.logline import READERS
 from supervisor.system import room
+
+PAUSE_TRIES = 3
 
 log = structlog.get_logger(__name__)
 
@@ -161,8 +163,16 @@ class Operations:
         await self._node.whole(self._pause(container))
 
     async def _pause(self, container: Container) -> None:
+        """A runtime gives up after less than a second, in which a crowd of busy processes may not have come to rest."""
+        pause = self._manager.of(container).pause_container
         async with self._prober.resting(container.id):
-            await self._freeze(self._manager.of(container).pause_container, container, lifecycle.Paused())
+            for tries_left in reversed(range(PAUSE_TRIES)):
+                try:
+                    return await self._freeze(pause, container, lifecycle.Paused())
+                except RuntimeFailed:
+                    now = self._containers.get(container.id)
+                    if not tries_left or now is None or now.phase is not Phase.RUNNING or is_being_ended(now):
+                        raise
 
     async def resume(self, id: str, by: By) -> None:
         container = await self._running(id, Phase.PAUSED)

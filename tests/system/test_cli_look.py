@@ -160,13 +160,16 @@ def test_events_are_filtered_by_name_and_type(cli: Cli) -> None:
 
 
 def test_events_of_containers_with_a_label_are_followed_to_their_removal(cli: Cli) -> None:
+    there = cli.ok("create", "--label", "tier=passing", "--rootfs", "/", "true")
     following = cli.begin("events", "--filter", "label=tier=passing", "--from-seq", "1", "-f", "{{.Type}}")
-    assert cli.run("--rm", "--label", "tier=passing", "sh", "-c", "exit 5").code == 5
     assert following.stdout is not None
+    assert following.stdout.readline() == "create\n"  # it follows now; of what was removed before, it would see nothing
+    assert cli.run("--rm", "--label", "tier=passing", "sh", "-c", "exit 5").code == 5
     seen = [following.stdout.readline() for _ in range(4)]
     following.send_signal(signal.SIGINT)
     assert (following.communicate(timeout=30)[0], following.returncode) == ("", 128 + signal.SIGINT)
     assert seen == ["create\n", "start\n", "exit\n", "remove\n"]
+    cli.ok("rm", there)
 
 
 def test_events_follow_what_happens(cli: Cli) -> None:

@@ -183,8 +183,8 @@ def test_a_stop_beside_a_commit_is_heard_and_a_container_is_removed_after_the_co
     until(lambda: committing.poll() is not None or cli.field("big", ".State.Status") == "paused", "the commit")
     cli.ok("stop", "-s", "TERM", "-t", "300", "big")
     assert cli.field("big", ".State.ExitCode") == "0", "the program has heard the stop signal"
-    committing.communicate(timeout=60)
-    assert committing.returncode == 0
+    out, err = committing.communicate(timeout=60)
+    assert committing.returncode == 0, err
     cli.ok("rmi", "big:0")
     cli.ok("start", "big")
     committing = cli.begin("commit", "-q", "big", "big:1")

@@ -92,7 +92,7 @@ def test_a_container_finds_files_variables_volumes_and_memory_and_nobody_else_th
     assert shown[-1] == str(len(SECRET_WORD))  # the word itself was among its arguments
     assert not [text for text in shown if SECRET_WORD in text]
     (whole,) = json.loads(shown[1])
-    assert "COLOR=blue" in whole["Config"]["Env"] and whole["Config"]["Cmd"][-1] == "$(PASSWORD)"
+    assert "COLOR=blue" in whole["Config"]["Env"] and whole["Config"]["Entrypoint"][-1] == "$(PASSWORD)"
     assert SECRET_WORD not in daemon.log.read_text()
     on_disk = daemon.root / "c" / container
     assert not [path for path in on_disk.glob("files/**/*") if path.is_file() and SECRET_WORD in path.read_text()]

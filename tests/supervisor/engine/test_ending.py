@@ -129,7 +129,14 @@ def test_who_cannot_be_sent_the_stop_signal_is_killed_when_the_time_has_come(tmp
             w.join(services.ending)
             id = await w.running(Spec(name="web"))
             signals = killed_by_9(w)
-            w.manager.fails["kill"] = [error]
+            arrives = w.manager.on_kill
+
+            def only_9(container: Container, number: int) -> None:
+                if number != 9:
+                    raise error
+                arrives(container, number)
+
+            w.manager.on_kill = only_9
             await services.ending.by_policy(id, Reason.HEALTH, PROBE, 0.05)
             exit_ = w.node.containers[id].exit
             assert exit_ is not None and (exit_.reason, exit_.status, signals) == (Reason.HEALTH, Signaled(9), [9])

@@ -8,11 +8,22 @@ from typing import cast
 
 import pytest
 
-from supervisor.engine import ending
+from supervisor.engine import ending, operations
 from supervisor.engine.operations import Operations
 from supervisor.model.errors import NoSuchContainer, RuntimeFailed, TimedOut, WrongState
 from supervisor.model.restart import Backoff
-from supervisor.model.values import Container, Event, Exited, Phase, Policy, Reason, RestartPolicy, Signaled, Spec
+from supervisor.model.values import (
+    Asked,
+    Container,
+    Event,
+    Exited,
+    Phase,
+    Policy,
+    Reason,
+    RestartPolicy,
+    Signaled,
+    Spec,
+)
 from supervisor.store.events import Bookmark
 from tests.supervisor.engine.callers import services_of
 from tests.supervisor.fakes import World, hasty, until, world
@@ -327,7 +338,7 @@ def test_a_runtime_that_has_done_it_and_says_that_it_failed_is_not_believed(tmp_
     async def main() -> None:
         async with serving(tmp_path) as (w, o):
             id = await running(w, o)
-            w.manager.fails["pause"] = [TimedOut("killed"), RuntimeFailed("no freezer")]
+            w.manager.fails["pause"] = [TimedOut("killed"), *[RuntimeFailed("no freezer")] * operations.PAUSE_TRIES]
             w.manager.frozen[id] = True
             await o.pause(id, USER)
             assert phase(w, id) is Phase.PAUSED
@@ -338,6 +349,26 @@ def test_a_runtime_that_has_done_it_and_says_that_it_failed_is_not_believed(tmp_
             with pytest.raises(RuntimeFailed, match="no freezer"):
                 await o.pause(id, USER)
             assert phase(w, id) is Phase.RUNNING
+
+    asyncio.run(main())
+
+
+def test_a_pause_that_the_runtime_gives_up_is_asked_for_again_as_long_as_nobody_ends_the_container(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            id = await running(w, o)
+            w.manager.fails["pause"] = [RuntimeFailed("unable to freeze")] * (operations.PAUSE_TRIES - 1)
+            await o.pause(id, USER)
+            assert phase(w, id) is Phase.PAUSED
+            await o.resume(id, USER)
+            before = w.manager.count("pause")
+            w.manager.fails["pause"] = [RuntimeFailed("unable to freeze")] * operations.PAUSE_TRIES
+            w.node.containers[id] = replace(w.node.containers[id], asked=Asked(Reason.STOP, USER, 15))
+            with pytest.raises(RuntimeFailed):
+                await o.pause(id, USER)
+            assert w.manager.count("pause") == before + 1
 
     asyncio.run(main())
 
