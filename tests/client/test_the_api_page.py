@@ -35,7 +35,7 @@ SECONDS = 120.0
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Daemon]:
-    with running_daemon() as daemon:
+    with running_daemon(grpc=True) as daemon:
         yield daemon
 
 

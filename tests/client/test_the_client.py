@@ -60,7 +60,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     networks.mkdir()
     (networks / "10-here.conflist").write_text(NETWORK)
     (base / "exitd.toml").write_text(f'[network]\nconf_dir = "{networks}"\n')
-    with running_daemon(extra=("--config", str(base / "exitd.toml"))) as daemon:
+    with running_daemon(extra=("--config", str(base / "exitd.toml")), grpc=True) as daemon:
         yield daemon
 
 
@@ -286,7 +286,7 @@ def test_pods_volumes_networks_watches_and_the_daemon_itself(up: Daemon, exitd: 
 
 
 def test_a_host_that_goes_down_is_said_and_nothing_is_begun_then() -> None:
-    with running_daemon() as daemon, Client(f"{daemon.state}/exitd.sock") as exitd:
+    with running_daemon(grpc=True) as daemon, Client(f"{daemon.state}/exitd.sock") as exitd:
         made = exitd.run(args=["sleep", "1000"], rootfs="/", stop_signal="SIGKILL")
         assert exitd.shut_down_node(60).ended == (made.id,)
         with pytest.raises(ShuttingDown):

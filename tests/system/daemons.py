@@ -289,4 +289,5 @@ def daemon(**how: Any) -> Iterator[Daemon]:
 def stub(daemon: Daemon) -> Iterator[Stub]:
     """The whole API, also what exitctl has no use for, for the block."""
     with grpc.insecure_channel(f"unix:{daemon.state}/exitd.sock") as channel:
+        grpc.channel_ready_future(channel).result(LIMIT_SECONDS)  # ttrpc answers a little earlier
         yield Stub(channel)

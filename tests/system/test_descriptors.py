@@ -6,9 +6,11 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from supervisor.api.client import Unreachable
 from tests.system.daemons import Daemon, directory, spec
 from tests.system.waits import LIMIT_SECONDS, until
 
@@ -53,6 +55,16 @@ def is_refused(line: socket.socket) -> bool:
         return True
 
 
+def is_removed(daemon: Daemon, id: str) -> bool:
+    """False while exitd is busy with the connections that have left: it refuses others, before it does anything."""
+    try:
+        with daemon.client() as client:
+            client.remove(id, force=False)  # when it is cleaned up
+    except Unreachable:
+        return False
+    return True
+
+
 def test_clients_that_only_stay_delay_no_end_of_a_container_and_fill_no_log(daemon: Daemon) -> None:
     with daemon.client() as client:
         made = client.create(spec("sleep", "600"))
@@ -64,9 +76,7 @@ def test_clients_that_only_stay_delay_no_end_of_a_container_and_fill_no_log(daem
             os.kill(running.init.pid, signal.SIGKILL)
             ended = waiting.result(LIMIT_SECONDS)
         assert ended is not None and (ended.kind, ended.signal) == ("signaled", 9)
-    until(daemon.answers, "exitd does not answer when they have left")
-    with daemon.client() as client:
-        client.remove(made.id, force=False)  # when it is cleaned up
+    until(partial(is_removed, daemon, made.id), "exitd does not answer when they have left")
     log = daemon.log.read_text()
     assert "no descriptors for more connections" in log
     assert "out of system resource" not in log
