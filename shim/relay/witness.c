@@ -358,7 +358,7 @@ static int state_of(const struct witness *w, const struct task *t)
 	return status_named((struct text){ word, (size_t)size });
 }
 
-/* Whether a reply tells that nothing lives any more: it stays true until the Delete. */
+/* Whether a reply says that nothing lives any more: it stays true until the Delete. */
 static bool is_of_end(const struct request *r, struct text reply)
 {
 	struct text payload;

@@ -56,18 +56,18 @@ class Standing:
         try:
             self._settle(container)
         except OSError as error:
-            self._is_over(container.id)
+            self._end_turn(container.id)
             raise ShimFailed(f"{place_of(self._state, container)}: {said(error)}") from error
 
     def turned(self, container: Container) -> None:
-        self._is_over(container.id)
+        self._end_turn(container.id)
         self.settle(container)
 
     def forget(self, container_id: str) -> None:
         self._written.pop(container_id, None)
         self._turning.pop(container_id, None)
 
-    def _is_over(self, container_id: str) -> None:
+    def _end_turn(self, container_id: str) -> None:
         left = self._turning.pop(container_id, 1) - 1
         if left:
             self._turning[container_id] = left

@@ -351,6 +351,15 @@ class Container:
         os.close(fd)
 
 
+def ends(c: Container) -> None:
+    """By itself."""
+    assert c.init.stdin is not None
+    c.init.stdin.close()
+    pidfd = os.pidfd_open(c.init.pid)
+    assert wait_readable(pidfd)
+    os.close(pidfd)
+
+
 @contextlib.contextmanager
 def container(relays: Relays, command: str = "exec sleep 1000") -> Iterator[Container]:
     """With its bundle, and exitd's note in that."""

@@ -15,8 +15,8 @@ from protos.ttrpc.v1.ttrpc_pb2 import Response
 from shim import fields, prepare, record
 from tests.shim.relaywords import C1, CACHEABLE, EXEC, KEEP, PID, REQUEST, RESPONSE, Frame, of_task, success
 from tests.system.processes import open_files, private_kb
-from tests.system.relay import Chain, Container, Relays, chain_of, container
-from tests.system.waits import until, wait_readable
+from tests.system.relay import Chain, Container, Relays, chain_of, container, ends
+from tests.system.waits import until
 
 CODE = 7
 E1 = of_task("c1", "e")
@@ -36,15 +36,6 @@ def made(c: Container) -> Chain:
     done = chain.up.next()
     assert done is not None and done.stream == 3
     return chain
-
-
-def ends(c: Container) -> None:
-    """By itself."""
-    assert c.init.stdin is not None
-    c.init.stdin.close()
-    pidfd = os.pidfd_open(c.init.pid)
-    assert wait_readable(pidfd)
-    os.close(pidfd)
 
 
 def answered(chain: Chain, stream: int, message: Any) -> Any:

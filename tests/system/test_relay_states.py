@@ -30,8 +30,8 @@ from tests.shim.relaywords import (
 from tests.system import tinyroot
 from tests.system.daemons import Daemon
 from tests.system.processes import empty_cgroup, open_files, stopped
-from tests.system.relay import Bundle, Chain, Container, Containerd, Peer, Relays, chain_of, container
-from tests.system.waits import until, wait_readable
+from tests.system.relay import Bundle, Chain, Container, Containerd, Peer, Relays, chain_of, container, ends
+from tests.system.waits import until
 
 CREATED, RUNNING, STOPPED, PAUSED = process_pb2.CREATED, process_pb2.RUNNING, process_pb2.STOPPED, process_pb2.PAUSED
 NAMESPACE = "ns"  # of the relays of these tests
@@ -52,15 +52,6 @@ def made(c: Container, state: pathlib.Path | None) -> Chain:
     assert chain.up.next() is not None  # DONE
     until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is watched")
     return chain
-
-
-def ends(c: Container) -> None:
-    """By itself, and its shim writes no record."""
-    assert c.init.stdin is not None
-    c.init.stdin.close()
-    pidfd = os.pidfd_open(c.init.pid)
-    assert wait_readable(pidfd)
-    os.close(pidfd)
 
 
 def payload(frame: Frame | None) -> bytes:
