@@ -26,16 +26,19 @@ bool is_short(int error)
 	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
 }
 
-/* The end that exitd has left in the bundle when it removed the task: containerd has died since, or did not hear it. */
+/* The end that exitd has left in the bundle before it removed the record, and has judged. */
 static void read_end(const char *text, size_t size, struct seen *out)
 {
-	uint64_t code, at_ns;
+	uint64_t code, at_ns, kills;
 
 	if (fields_number(text, size, "code", &code) || code > UNKNOWN_STATUS ||
 	    fields_number(text, size, "at_ns", &at_ns) || !at_ns || at_ns > INT64_MAX)
 		return;
 	out->status = (int)code;
 	out->realtime_ns = (int64_t)at_ns;
+	out->began = 1;
+	if (!fields_number(text, size, "oom_kills", &kills) && kills <= INT64_MAX)
+		out->oom_kills = (int64_t)kills;
 }
 
 /* What exitd has noted in the bundle: its size, -EBADMSG or -errno. */
@@ -49,7 +52,7 @@ static int read_note(const char *bundle, char text[MESSAGE_MAX])
 	return size < 0 || fields_check(text, (size_t)size, "task") > 0 ? size : -EBADMSG;
 }
 
-/* The note: the task's init, where its record is, and how it ended where exitd has removed it (`realtime_ns` is not 0
+/* The note: the task's init, where its record is, and how it ended where exitd has removed that (`realtime_ns` is not 0
  * then). 0; -ENOENT without a note; -EBADMSG; -errno. */
 int bundle_read(const char *bundle, struct seen *out, char record[PATH_ROOM])
 {

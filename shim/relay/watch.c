@@ -97,16 +97,33 @@ static void meet(struct relay *r, struct task *t, int64_t now_ms)
 	}
 }
 
-/* The record of who has ended: it is written before init is reaped, so that none will come which is not there after that. */
+/* How it has ended: by its record, or by the note, where exitd writes the end before it removes the record. 0; -EAGAIN while
+ * neither says it; -errno. */
+static int find_end(const struct task *t, struct seen *out)
+{
+	char record[PATH_ROOM];
+	struct seen noted;
+	int error = known(t, &noted, record);
+
+	if (error)
+		return error;
+	error = bundle_record(record, t->seen.pid, t->seen.started, out);
+	if (error != -EAGAIN || t->exec.size)
+		return error;
+	error = known(t, &noted, record);
+	if (error || !noted.realtime_ns || noted.pid != t->seen.pid || noted.started != t->seen.started)
+		return error ? error : -EAGAIN;
+	*out = noted;
+	return 0;
+}
+
+/* The record of who has ended is written before init is reaped: none will come which is not there after that. */
 static void look(struct relay *r, struct task *t, int64_t now_ms)
 {
 	int found = is_there(t->seen.pid, t->seen.started), error;
-	char record[PATH_ROOM];
 	struct seen seen;
 
-	error = known(t, &seen, record);
-	if (!error)
-		error = bundle_record(record, t->seen.pid, t->seen.started, &seen);
+	error = find_end(t, &seen);
 	if (!error)
 		witness_read(&r->witness, t, &seen);
 	else if (found || is_short(error))

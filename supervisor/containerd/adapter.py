@@ -60,7 +60,13 @@ class Tasks(Participant):
         if (container := self._node.containers.get(container_id)) is not None:
             self._standing.turned(container)
 
+    async def before_clean_up(self, container_id: str) -> None:
+        await self._leave_end(container_id)
+
     async def removing(self, container_id: str) -> None:
+        await self._leave_end(container_id)  # where it could not be left before
+
+    async def _leave_end(self, container_id: str) -> None:
         if (container := self._node.containers.get(container_id)) is not None:
             await making.leave_end(container, self._state, self._asides)
 

@@ -266,17 +266,19 @@ async def leave_word(container: Container, state: str, asides: Asides) -> None:
 
 
 async def leave_end(container: Container, state: str, asides: Asides) -> None:
-    """Add to the note how the task ended, before its record and its row are removed: a containerd that dies before it
-    has the answer to its Delete calls `delete` of the relay afterwards. Only done if the note is of this very run: a
-    bundle that is gone, or belongs to another task by now, needs none. Failures and a bundle that hangs are only
-    logged."""
+    """Add to the note how the task ended, before its record and its row are removed: the relay reads it there while
+    exitd is away, and a containerd that dies before it has the answer to its Delete calls `delete` of the relay
+    afterwards. Only done if the note is of this very run: a bundle that is gone, or belongs to another task by now,
+    needs none. Failures and a bundle that hangs are only logged."""
     task, exit_, pairs = container.spec.task, container.exit, _word(container, state)
     if task is None or exit_ is None or not pairs:
         return
     name = (("namespace", container.spec.namespace), ("id", container.spec.name))
-    end = (("code", fold(exit_.status)), ("at_ns", exit_.at_ns))
+    end = (("code", fold(exit_.status)), ("at_ns", exit_.at_ns), ("oom_kills", exit_.oom.kills))
     try:
-        if await _word_of(task, asides) == path_of(state, container.id, container.run):
+        word = await _word_of(task, asides)
+        is_of_run = word is not None and word.get("directory") == path_of(state, container.id, container.run)
+        if word is not None and is_of_run and not word.get("at_ns"):
             await _leave(container, (*pairs, *name, *end), asides)
     except (ShimFailed, TimedOut, OSError, fields.BadMessage) as error:
         log.warning("the end is not in the bundle", container=container.id, why=str(error))
@@ -321,12 +323,12 @@ async def is_forgotten(container: Container, asides: Asides, new_bundle: str = "
     is_made_anew = new_bundle.rstrip("/") == task.bundle.rstrip("/")
     if found is None:
         return is_made_anew or is_gone
-    if not found:
+    if not (directory := found.get("directory")):
         return is_made_anew
-    return not found.endswith(f"/c/{container.id}/{container.run}")
+    return not directory.endswith(f"/c/{container.id}/{container.run}")
 
 
-async def _word_of(task: Task, asides: Asides) -> str | None:
+async def _word_of(task: Task, asides: Asides) -> fields.Message | None:
     """Raises TimedOut, and as `_word_in`."""
     return await asides.bundles.run(f"reading {task.bundle}/{WORD}", lambda: _word_in(task.bundle), task.bundle)
 
@@ -337,13 +339,13 @@ async def _is_gone_alone(task: Task, asides: Asides) -> bool:
     return await asides.bundles.run(f"listing {around}", lambda: _is_listed(around), task.bundle)
 
 
-def _word_in(bundle: str) -> str | None:
-    """Return the run directory that the note in a bundle names; empty without a note, None without a bundle."""
+def _word_in(bundle: str) -> fields.Message | None:
+    """Return the note in a bundle; one without a field where there is no note, None without a bundle."""
     try:
         data = regular.read(f"{bundle}/{WORD}", most_bytes=MOST_BYTES)
     except FileNotFoundError:
-        return "" if _is_there(bundle) else None
-    return fields.decode(data, "task").get("directory")
+        return fields.Message("task", 1, ()) if _is_there(bundle) else None
+    return fields.decode(data, "task")
 
 
 def _is_there(path: str) -> bool:

@@ -9,7 +9,7 @@ for the plugins, of its own. Decision 47.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import TypeVar
 
@@ -43,6 +43,7 @@ FIRST_SECONDS = 10.0  # how long a clean-up waits for the first DEL
 IDLE_SECONDS = 35.0  # for plugins of an earlier exitd, which outlive it by less
 AGAIN_SECONDS = (1.0, 5.0, 30.0, 120.0, 600.0)  # between two DELs of one attachment; the last is repeated
 ADDS_AT_ONCE, OTHERS_AT_ONCE = 8, 4  # plugins take processors, and wait for the locks of iptables
+LETS_GO_SECONDS = 30.0  # how long an ADD waits for the ports of what has ended
 TURN_SECONDS = 120.0  # how long an ADD waits until so many others are done
 FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.02, 1.0  # between two looks at plugins of an earlier exitd
 PRUNE_SECONDS = 100.0  # for the last tries of all that is stuck
@@ -151,6 +152,7 @@ class NetworkDesk(Participant):
         if port := await asyncio.to_thread(hostports.first_taken, spec.ports):
             raise WrongState(f"port {_shown(port)}: a program of this machine has it already", id=container.id)
         attached: list[Attached] = []
+        await self._await_ports(container)
         async with self._turn_to_add(f"network {', '.join(spec.networks)}"):
             self._refuse_taken(container)
             for link in links:
@@ -208,21 +210,45 @@ class NetworkDesk(Participant):
         finally:
             self._adding.release()
 
-    def _refuse_taken(self, container: Container) -> None:
-        """Raise WrongState for a port that another container has, or has had and the rules of its network are still
-        there: they would take its connections."""
+    async def _await_ports(self, container: Container) -> None:
+        """Return when nothing that has ended has a port which the container is to have, or will keep it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LETS_GO_SECONDS):
+                while (taken := self._taken(container)) and (let_go := self._letting_go(taken[0])):
+                    await let_go
+
+    def _taken(self, container: Container) -> tuple[AttachmentRecord, PublishedPort] | None:
+        """Return a port of the container that another has, or has had and the rules of its network are still there:
+        they would take its connections."""
         wanted = TakenPorts(container.spec.ports)
         for record in self._records.values():
-            taken = () if record.container == container.id else record.ports
-            if port := next(filter(wanted.clashes, taken), None):
-                other = self._node.containers.get(record.container)
-                name = other.spec.name if other is not None else record.container[:12]
-                why = f"is published by {name} already"
-                if not self._is_used(record):
-                    why = (
-                        f"was published by {name}, whose network is still being taken down: {record.id} in exitd's log"
-                    )
-                raise WrongState(f"port {_shown(port)} {why}", id=container.id)
+            ports = () if record.container == container.id else record.ports
+            if port := next(filter(wanted.clashes, ports), None):
+                return record, port
+        return None
+
+    def _letting_go(self, record: AttachmentRecord) -> Awaitable[object] | None:
+        """Return what to wait for until the record may have gone, as everything of its run has ended; None if that
+        lives, or its network could not be taken down."""
+        using = list(self._using(record))
+        if not using:
+            tried = self._take_down(record)
+            return None if self._taken_down[record.id].tries else tried.wait()
+        if any(each.phase not in (Phase.EXITED, Phase.REMOVING) for each in using):
+            return None
+        return self._node.containers.changes.until(using[0].id, using[0], lambda now: now is None or now.clean)
+
+    def _refuse_taken(self, container: Container) -> None:
+        """Raises WrongState."""
+        if (taken := self._taken(container)) is None:
+            return
+        record, port = taken
+        other = self._node.containers.get(record.container)
+        name = other.spec.name if other is not None else record.container[:12]
+        why = f"is published by {name} already"
+        if not self._is_used(record):
+            why = f"was published by {name}, whose network is still being taken down: {record.id} in exitd's log"
+        raise WrongState(f"port {_shown(port)} {why}", id=container.id)
 
     # -- a run has ended
 
@@ -248,14 +274,18 @@ class NetworkDesk(Participant):
     def _is_used(self, record: AttachmentRecord, cleaned: str = "") -> bool:
         """Return whether anything of the record's run may live. `cleaned`: a container of whose last run nothing
         does."""
+        return any(each.id != cleaned for each in self._using(record))
+
+    def _using(self, record: AttachmentRecord) -> Iterator[Container]:
+        """Yield the containers of which something may live that uses the record's attachment."""
         containers = self._node.containers
         own = containers.get(record.container)
-        if own is not None and own.id != cleaned and not own.clean and (own.damaged or own.run == record.run):
-            return True
-        members = containers.members(record.container)
+        if own is not None and not own.clean and (own.damaged or own.run == record.run):
+            yield own
         runs = (0, record.run)  # 0: not known. What is being made joins a run that its row does not name yet
-        living = [c for c in members if not c.clean and c.id != cleaned]
-        return any(c.phase is Phase.CREATING or c.sandbox_run in runs for c in living)
+        for each in containers.members(record.container):
+            if not each.clean and (each.phase is Phase.CREATING or each.sandbox_run in runs):
+                yield each
 
     def _take_down(self, record: AttachmentRecord) -> asyncio.Event:
         under_way = self._taken_down.get(record.id)

@@ -319,10 +319,10 @@ class Container:
         pairs += [("started", started), *([("state", str(state))] if state is not None else [])]
         (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", pairs))
 
-    def leave_end(self, code: int | str, at_ns: int | str) -> None:
-        """As exitd does it when it removes the task."""
+    def leave_end(self, code: int | str, at_ns: int | str, oom_kills: int = 0, started: int = 0) -> None:
+        """As exitd does it before it removes the record; `started`: of another process than init."""
         pairs: list[tuple[str, str | int]] = [("directory", str(self.directory)), ("pid", self.init.pid)]
-        pairs += [("started", self.started), ("code", code), ("at_ns", at_ns)]
+        pairs += [("started", started or self.started), ("code", code), ("at_ns", at_ns), ("oom_kills", oom_kills)]
         (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", pairs))
 
     def watched(self) -> None:

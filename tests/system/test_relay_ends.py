@@ -1,5 +1,6 @@
 """The relay as a program answers for an exitd that is away or silent: the end of a task whose record it has read."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,16 +10,19 @@ from typing import Any
 
 import pytest
 
-from protos.containerd import process_pb2
+from protos.containerd import events_pb2, forward_pb2, process_pb2
 from protos.containerd import task_pb2 as pb
-from protos.ttrpc.v1.ttrpc_pb2 import Response
+from protos.ttrpc.v1.ttrpc_pb2 import Request, Response
 from shim import fields, prepare, record
 from tests.shim.relaywords import C1, CACHEABLE, EXEC, KEEP, PID, REQUEST, RESPONSE, Frame, of_task, success
+from tests.shim.test_relay_news import forwarded
 from tests.system.processes import open_files, private_kb
 from tests.system.relay import Chain, Container, Relays, chain_of, container, ends
+from tests.system.test_relay_events import Taker, hand
 from tests.system.waits import until
 
 CODE = 7
+AT_NS = 1_700_000_000_250_000_000
 E1 = of_task("c1", "e")
 
 
@@ -111,6 +115,46 @@ def test_without_its_record_an_end_waits_for_exitd(c: Container, how: str) -> No
     assert [frame.stream for frame in up.frames(3)] == [3, 1, 1]
     up.send(Frame(1, RESPONSE, 0, PID))
     assert chain.client.next() == Frame(1, RESPONSE, 0, PID)
+
+
+@pytest.mark.parametrize("code", [CODE, 255])
+def test_an_end_that_exitd_has_noted_before_it_removed_the_record_is_reported(c: Container, code: int) -> None:
+    chain = made(c)
+    c.leave_end(code, AT_NS)
+    ends(c)
+    c.init.wait(20)
+    (c.directory / record.NAME).unlink()
+    chain.exitd.end()
+    waited = answered(chain, 1, pb.WaitResponse())
+    assert (waited.exit_status, waited.exited_at.ToNanoseconds()) == (code, AT_NS)
+
+
+def test_the_noted_end_of_another_process_is_not_that_of_init(c: Container) -> None:
+    chain = made(c)
+    c.leave_end(CODE, AT_NS, started=c.started + 1)
+    ends(c)
+    c.init.wait(20)
+    chain.exitd.end()
+    assert chain.client.silent(2.5)
+
+
+def test_memory_kills_of_an_end_that_exitd_has_noted_are_an_event(c: Container) -> None:
+    chain, started = made(c), events_pb2.TaskStart(container_id="c1", pid=c.init.pid)
+    with contextlib.closing(Taker(chain)) as taker:
+        hand(chain, 1, Request(payload=forwarded(started).SerializeToString()).SerializeToString())
+        peer = taker.accept()
+        c.leave_end(137, AT_NS, oom_kills=2)
+        c.init.kill()
+        c.init.wait(20)
+        found = []
+        for _ in range(3):
+            frame = peer.next()
+            assert frame is not None
+            found.append(forward_pb2.ForwardRequest.FromString(Request.FromString(frame.data).payload).envelope.topic)
+            peer.send(Frame(frame.stream, RESPONSE, 0, success()))
+            if len(found) == 1:
+                chain.exitd.end()
+        assert found == ["/tasks/start", "/tasks/oom", "/tasks/exit"]
 
 
 def test_one_that_had_ended_before_its_create_was_answered_is_reported_too(c: Container) -> None:

@@ -48,7 +48,7 @@ class Taker:
         self.peers.append(Peer(self.listener.accept()[0]))
         return self.peers[-1]
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.listener.close()
         for peer in self.peers:
             peer.close()
@@ -58,7 +58,7 @@ class Taker:
 def taker(c: Chain) -> Iterator[Taker]:
     made = Taker(c)
     yield made
-    made.end()
+    made.close()
 
 
 def hand(c: Chain, number: int, request: bytes = b"event") -> None:
@@ -146,7 +146,7 @@ def test_a_containerd_that_is_away_is_14_at_once_and_is_asked_when_the_event_com
     assert frame is not None and frame.data == b"event"
     peer.send(Frame(frame.stream, RESPONSE, 0, success()))
     assert told(c) == (5, OK)
-    taker.end()
+    taker.close()
 
 
 def test_a_relay_that_is_to_leave_brings_what_it_has_first(c: Chain, taker: Taker) -> None:

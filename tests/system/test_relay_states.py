@@ -181,6 +181,15 @@ def bundle_of(relays: Relays, daemon: Daemon, cgroup: str) -> Iterator[Bundle]:
         empty_cgroup(cgroup)
 
 
+KILL = pb.KillRequest(id="box", signal=9).SerializeToString()
+
+
+def create_in(bundle: Bundle) -> bytes:
+    """A Create of a task without streams."""
+    words = {"stdin": "", "stdout": "", "stderr": ""}
+    return pb.CreateTaskRequest(id="box", bundle=str(bundle.directory), terminal=False, **words).SerializeToString()
+
+
 def test_what_the_relay_says_is_byte_for_byte_what_exitd_says(daemon: Daemon, client: Client, relays: Relays) -> None:
     request, streams = pb.StateRequest(id="box").SerializeToString(), iter(range(101, 1001, 2))
 
@@ -198,10 +207,8 @@ def test_what_the_relay_says_is_byte_for_byte_what_exitd_says(daemon: Daemon, cl
 
     with bundle_of(relays, daemon, f"/exitd-{os.path.basename(relays.directory)}") as bundle:
         relay = relays.connect(relays.start(bundle))
-        fields_of: dict[str, str | bool] = {"stdin": "", "stdout": "", "stderr": "", "terminal": False}
-        create = pb.CreateTaskRequest(id="box", bundle=str(bundle.directory), **fields_of)  # type: ignore[arg-type]
         turns: list[tuple[Callable[[Containerd], object], int]] = [
-            (through("Create", create.SerializeToString()), CREATED),
+            (through("Create", create_in(bundle)), CREATED),
             (through("Start"), RUNNING),
             (through("Pause"), PAUSED),
             (through("Resume"), RUNNING),
@@ -219,9 +226,27 @@ def test_what_the_relay_says_is_byte_for_byte_what_exitd_says(daemon: Daemon, cl
                 if method == "State":
                     assert pb.StateResponse.FromString(payload(wanted)).status == status
             exitd.close()
-        payload(asked(relay, next(streams), "Kill", pb.KillRequest(id="box", signal=9).SerializeToString()))
+        payload(asked(relay, next(streams), "Kill", KILL))
+        ended = Exitd(daemon, relay.relay())
+        until(lambda: _ended(ended, next(streams), request), "it has not ended")
+        payload(asked(relay, next(streams), "Delete", request))
+        ended.close()
+
+
+@pytest.mark.parametrize("is_clean", [False, True], ids=["not cleaned up", "cleaned up"])
+def test_how_a_task_ended_is_known_to_its_relay_whenever_exitd_stops(
+    daemon: Daemon, relays: Relays, is_clean: bool
+) -> None:
+    request, streams = pb.StateRequest(id="box").SerializeToString(), iter(range(101, 100001, 2))
+    with bundle_of(relays, daemon, f"/exitd-{os.path.basename(relays.directory)}") as bundle:
+        relay = relays.connect(relays.start(bundle))
+        for method, message in (("Create", create_in(bundle)), ("Start", request), ("Kill", KILL)):
+            payload(asked(relay, next(streams), method, message))
         ended = Exitd(daemon, relay.relay())
         found = until(lambda: _ended(ended, next(streams), request), "it has not ended")
+        if is_clean:  # its record has gone with its run directory then
+            run = fields.decode((bundle.directory / "exitd.task").read_bytes(), "task").get("directory")
+            until(lambda: not os.path.exists(run), f"{run} is there still")
         with stopped(daemon.pid):
             assert payload(asked(relay, next(streams), "State", request)) == found
         payload(asked(relay, next(streams), "Delete", request))

@@ -129,9 +129,12 @@ async def test_the_end_in_the_bundle_is_read_as_it_was_left(tmp_path: Path) -> N
     (tmp_path / "exitd.task.new").symlink_to(tmp_path / "bait")  # of somebody else, or of an exitd that died there
     statuses: list[tuple[ExitStatus, int]] = [(Exited(43), 43), (Signaled(9), 137), (Unknown("monitors-killed"), 255)]
     for status, code in statuses:
+        await making.leave_word(c, "/state", ASIDES)
         await making.leave_end(replace(c, exit=replace(exit_, status=status)), "/state", ASIDES)
         assert await making.read_end(str(tmp_path), "ns", "box", ASIDES) == TaskLook(STOPPED, 40, code, 77)
     assert os.listdir(tmp_path) == ["exitd.task"]
+    await making.leave_end(c, "/state", ASIDES)  # it is there already
+    assert await making.read_end(str(tmp_path), "ns", "box", ASIDES) == TaskLook(STOPPED, 40, 255, 77)
     for other in (("ns", "other"), ("other", "box")):
         assert await making.read_end(str(tmp_path), *other, ASIDES) is None
 

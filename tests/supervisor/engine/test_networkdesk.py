@@ -82,6 +82,31 @@ def test_a_port_of_a_later_network_is_not_given_twice(tmp_path: Path, monkeypatc
     assert len(refused) == 1 and "8080/tcp" in refused[0]
 
 
+def test_a_port_whose_network_takes_too_long_to_take_down_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a container that has gone; its plugin hangs."""
+    desk = _desk(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=True))
+
+    async def delete(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(plugins, "delete", delete)
+    monkeypatch.setattr(networkdesk, "LETS_GO_SECONDS", 0.01)
+
+    async def refused() -> None:
+        begun: list[asyncio.Future[object]] = []
+        desk._node.spawn = lambda work: begun.append(asyncio.ensure_future(work))  # type: ignore[method-assign]
+        await desk.attach(_publishing("a"))
+        with pytest.raises(WrongState, match="8080/tcp was published by a, whose network is still being taken down"):
+            await desk.attach(_publishing("b"))
+        for each in begun:
+            each.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+
+    asyncio.run(refused())
+
+
 def test_what_no_network_takes_any_more_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their files have changed since the container was made."""
     desk = _desk(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=False))
