@@ -80,7 +80,7 @@ class Host:
                 "ping",
                 "curl",
             ),
-            *("ip", "iptables", "bridge"),
+            *("ip", "iptables", "bridge", "zsh", "fish"),
         )
         self.has("musl-gcc")
 

@@ -9,6 +9,8 @@ from supervisor.cli import examples
 from supervisor.cli.spelling import Spelled
 
 SHELLS = ("bash", "zsh", "fish")
+# click's script for fish ends an option's description at its first comma.
+CUTS, WHOLE = '(string split "," $completion)', '(string split --max 1 "," $completion)'
 
 
 @click.command(cls=Spelled)
@@ -45,5 +47,6 @@ def completion(ctx: click.Context, shell: str) -> int:
     """
     chosen = get_completion_class(shell)
     assert chosen is not None  # SHELLS are click's own
-    sys.stdout.write(chosen(ctx.find_root().command, {}, "exitctl", "_EXITCTL_COMPLETE").source())
+    script = chosen(ctx.find_root().command, {}, "exitctl", "_EXITCTL_COMPLETE").source()
+    sys.stdout.write(script.replace(CUTS, WHOLE))
     return 0

@@ -186,8 +186,10 @@ KILL = pb.KillRequest(id="box", signal=9).SerializeToString()
 
 def create_in(bundle: Bundle) -> bytes:
     """A Create of a task without streams."""
-    words = {"stdin": "", "stdout": "", "stderr": ""}
-    return pb.CreateTaskRequest(id="box", bundle=str(bundle.directory), terminal=False, **words).SerializeToString()
+    create = pb.CreateTaskRequest(
+        id="box", bundle=str(bundle.directory), stdin="", stdout="", stderr="", terminal=False
+    )
+    return create.SerializeToString()
 
 
 def test_what_the_relay_says_is_byte_for_byte_what_exitd_says(daemon: Daemon, client: Client, relays: Relays) -> None:
