@@ -369,9 +369,9 @@ def test_a_replacement_that_failed_while_exitd_alone_had_the_output_is_tried_aga
 
 
 @contextlib.contextmanager
-def dies_over_its_answer(daemon: Daemon, number: int) -> Iterator[None]:
-    """For the block: the keeper is killed when it sends the answer with this number, counted from 1."""
-    words = ["-e", "trace=sendmsg", "-e", f"inject=sendmsg:signal=KILL:when={number}"]
+def dies_over_its_answer(daemon: Daemon) -> Iterator[None]:
+    """For the block: the keeper is killed when it has started a shim, which it looks at before it answers."""
+    words = ["-e", "trace=pidfd_open", "-e", "inject=pidfd_open:signal=KILL:when=1"]
     command = ["strace", "-p", str(daemon.keeper_pid()), "-o", "/dev/null", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
         assert tracer.stderr is not None and "attached" in tracer.stderr.readline()
@@ -392,19 +392,19 @@ def test_a_shim_whose_keeper_died_before_it_answered_is_the_one_that_goes_on(
         lives.run(client, "true")  # exitd has a keeper
         until(lambda: not play.knows(), "the run is not acknowledged")
         if moment == "create":
-            with dies_over_its_answer(daemon, 1):
+            with dies_over_its_answer(daemon):
                 subject.begin(client)
         else:
             subject.begin(client)
             until(play.has_copies, "exitd has no copies of the output")  # it asks the keeper nothing more
         if moment == "exec":
-            with dies_over_its_answer(daemon, 1):
+            with dies_over_its_answer(daemon):
                 subject.begin_exec(client)
     with Play(daemon, [subject]) as play:
         if moment == "replacement":
             for step in "DS":
                 play.do(step)
-            with dies_over_its_answer(daemon, 2):  # the first is the greeting
+            with dies_over_its_answer(daemon):
                 play.do("U")
         until(play.are_known, "not registered with the next keeper")
         log = daemon.log.read_text()
