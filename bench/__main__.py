@@ -47,6 +47,8 @@ def main(quick: bool, only: tuple[str, ...], state_on: str, root_on: str, out: s
         with bench.kept:
             for name in only or ALL_ROWS:
                 _row(bench, name, about)
+                if out is not None:  # the next row may fail
+                    _write(pathlib.Path(out), about, bench)
     about["load average after"] = load()
     click.echo("".join(f"{name}: {value}\n" for name, value in about.items()))
     click.echo(table(bench.figures))

@@ -35,7 +35,8 @@ class Lines:
         pathlib.Path(f"{self.place}/lines").write_bytes(b"".join(b"%0199d\n" % number for number in range(lines)))
         pathlib.Path(f"{self.place}/last").write_bytes(LAST_LINE)
         self._names = ("lines",) * times + ("last",)
-        self.cat = ("cat", *(f"{DATA}/{name}" for name in ("go", *self._names)))
+        self.go = f"{DATA}/go"
+        self.cat = ("cat", self.go, *(f"{DATA}/{name}" for name in self._names))
         self.work = Work(("/bin/sh", "-c", f"{' '.join(self.cat)}; exec sleep 1000000"), data=self.place, stdin=True)
 
     @property
