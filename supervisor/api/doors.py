@@ -39,7 +39,9 @@ MOST_IDS = 4096  # of one Stats
 class OperationCalls(Protocol):
     """What the API asks of the owner of all state. Every method raises named ExitdErrors only."""
 
-    async def create(self, spec: Spec, by: By) -> Container: ...
+    async def create(self, spec: Spec, by: By, *, replaces: bool = False) -> Container:
+        """Make it. `replaces`: in the place of exitd's own container of that name, running or not, if there is one."""
+
     async def start(self, id: str, by: By, prepare: bool = False) -> Container:
         """Start it. `prepare`: only make the next run of one that has ended."""
 
@@ -51,9 +53,6 @@ class OperationCalls(Protocol):
     async def pause(self, id: str, by: By) -> None: ...
     async def resume(self, id: str, by: By) -> None: ...
     async def remove(self, id: str, force: bool, by: By, *, volumes: bool = False) -> None: ...
-    async def remove_named(self, name: str, namespace: str, by: By) -> None:
-        """Remove exitd's own container of this name, running or not. It is no error if there is none."""
-
     def listing(self, all: bool, filters: tuple[str, ...]) -> tuple[list[View], int]:
         """Return the containers, and the sequence number from which on to watch."""
 
@@ -176,8 +175,8 @@ class ContainerDoors:
     async def CreateContainer(self, request: pb.CreateContainerRequest, by: By) -> pb.CreateContainerReply:
         spec = requests.spec_of(request.spec)
         if request.replace:
-            await self._operations.remove_named(requests.name_of(spec), spec.namespace, by)
-        container = await self._operations.create(spec, by)
+            requests.name_of(spec)
+        container = await self._operations.create(spec, by, replaces=request.replace)
         return pb.CreateContainerReply(container=replies.container_message(View(container)))
 
     async def Start(self, request: pb.StartRequest, by: By) -> pb.StartReply:

@@ -248,11 +248,8 @@ def _below(spec: pb.ContainerSpec) -> list[str]:
 
 
 def _made_of_any(client: Client, spec: pb.ContainerSpec, making: Making) -> pb.Container:
-    """Make it of the image of that name in exitd's store, or of a registry's if there is none there, as docker does. A
-    container that is to be replaced stays until that is known."""
+    """Make it of the image of that name in exitd's store, or of a registry's if there is none there, as docker does."""
     try:
-        if making.replaces and is_plain(spec.image):
-            spec.image_id = client.inspect_image(spec.image).image.id
         return _made(client, spec, making)
     except NoSuchImage as error:
         if making.pull == NEVER or spec.image_id or not is_plain(spec.image):

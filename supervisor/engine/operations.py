@@ -85,12 +85,16 @@ class Operations:
         self._views = views
         self._ledger = ledger
 
-    async def create(self, spec: Spec, by: By) -> Container:
+    async def create(self, spec: Spec, by: By, *, replaces: bool = False) -> Container:
+        """Make a container. `replaces`: exitd's own of that name, running or not, is removed first, but not before the
+        request is found to be one that can be met."""
         container_id = secrets.token_hex(32)
         await room.wait_for(room.FOR_ONE, f"the container {spec.name or container_id[:12]}")
         spec = await self._admission.admit(spec, container_id)
         try:
             self._refuse_going_down(spec)
+            if replaces:
+                await self._remove_named(spec.name, spec.namespace, by)
             container = await self._node.add(spec, container_id)
         except BaseException:  # also when it is cancelled
             await self._node.others.discarded(container_id)
@@ -217,8 +221,7 @@ class Operations:
             await each_member(self._containers, found.id, lambda member: self._remove(member.id, True, by, volumes))
         await self._remove(found.id, force, by, volumes)
 
-    async def remove_named(self, name: str, namespace: str, by: By) -> None:
-        """Remove exitd's own container of this name, running or not. It is no error if there is none."""
+    async def _remove_named(self, name: str, namespace: str, by: By) -> None:
         found = self._containers.named(namespace, name)
         if found is not None:
             with contextlib.suppress(NoSuchContainer):

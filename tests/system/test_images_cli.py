@@ -103,6 +103,9 @@ def test_a_container_of_that_name_is_replaced_if_that_is_asked_for(cli: Cli) -> 
     assert said.code == 125 and "--replace: which container? Add its --name" in said.err
     said = cli("create", "--replace", "--name", "it", "--cidfile", "/proc/no", "/", "true")
     assert said.code == 125 and cli.ok("ps", "-q", "--no-trunc") == other  # nothing was removed for what cannot be made
+    for words in (("--pull", "never", "none:1"), ("--runtime", "none", "/"), ("--network", "nowhere", "/")):
+        said = cli("create", "--replace", "--name", "it", *words, "true")
+        assert said.code == 125 and cli.ok("ps", "-q", "--no-trunc") == other, said
     said = cli("create", "--replace", "--name", other[:8], "/", "true")  # the beginning of an id is no name
     assert said.code == 0 and cli.ok("ps", "-q", "--no-trunc") == other
     assert cli("create", "--replace", "--name", "it", "--namespace", "elsewhere", "/", "true").code == 0

@@ -54,6 +54,7 @@ UNFIT = {
     "test_docs_containerd": "containerd is not in the machine",
     "test_shimclient": "containerd's shim is not in the machine",
     "test_docs_shimv2": "containerd's shim is not in the machine",
+    "test_completion": "zsh and fish are not in the machine",
     "test_images": "skopeo and umoci are not in the machine",
     "test_upgrade": "earlier versions are built from the history, which is not in the machine",
     "test_bench": "figures of a machine that counts instructions mean nothing",
@@ -66,6 +67,13 @@ UNFIT = {
 GUEST_SECONDS = 900.0  # by the machine's clock, for one file; it is cut off then
 PROCESSOR_SECONDS = 7200.0  # of QEMU's, for the same: a machine that stands still
 OUTCOMES = "/run/outcomes"
+PYTHON = "/opt/tests/bin/python"
+# A service of its own, which takes everything along at its end.
+SERVICE = (
+    *("--pipe", "--wait", "--collect", "--quiet", "--working-directory=/opt/tree", "--slice=tests.slice"),
+    *("--property=TasksMax=infinity", "--property=LimitNOFILE=1048576", "--property=Delegate=yes"),
+    "--setenv=PATH=/opt/tests/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+)
 GOOD = ("passed", "skipped")  # what the machine cannot be asked; the reason is in the outcome
 
 
@@ -102,15 +110,13 @@ def read(text: str) -> list[Outcome]:
 
 
 def run(machine: Machine, files: Sequence[str], which: str = "", options: Sequence[str] = ()) -> list[Outcome]:
-    """Run files in a service of its own, which takes everything along at its end. `options` are exitd's."""
+    """Run files; `options` are exitd's."""
     service = (
-        *("--pipe", "--wait", "--collect", "--quiet", "--working-directory=/opt/tree", "--slice=tests.slice"),
-        *("--property=TasksMax=infinity", "--property=LimitNOFILE=1048576", "--property=Delegate=yes"),
+        *SERVICE,
         f"--property=RuntimeMaxSec={GUEST_SECONDS:g}",
         *(f"--setenv=EXITD_VM_OUTCOMES={OUTCOMES}", f"--setenv=EXITD_TEST_OPTIONS={' '.join(options)}"),
-        "--setenv=PATH=/opt/tests/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     )
-    words = ("/opt/tests/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.vm.guest.outcomes")
+    words = (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.vm.guest.outcomes")
     machine.say("rm", "-f", OUTCOMES)
     selected = ("-k", which) if which else ()
     paths = [f"tests/system/{file}" for file in files]

@@ -69,8 +69,8 @@ class FakeNode:
         except KeyError:
             raise NoSuchContainer(f"no container {id}", id=id) from None
 
-    async def create(self, spec: Spec, by: By) -> Container:
-        self.note("create", spec, by)
+    async def create(self, spec: Spec, by: By, *, replaces: bool = False) -> Container:
+        self.note("create", spec, by, *(("replaces",) if replaces else ()))
         container = Container("c1", spec, Phase.CREATED, 1, AT_NS)
         self.containers["c1"] = container
         return container
@@ -97,9 +97,6 @@ class FakeNode:
 
     async def remove(self, id: str, force: bool, by: By, *, volumes: bool = False) -> None:
         await self._change("remove", id, force, by, *(("volumes",) if volumes else ()))
-
-    async def remove_named(self, name: str, namespace: str, by: By) -> None:
-        await self._change("remove_named", name, namespace, by)
 
     def listing(self, all: bool, filters: tuple[str, ...]) -> tuple[list[View], int]:
         self.note("listing", all, filters)

@@ -250,8 +250,7 @@ def test_a_name_that_the_store_has_not_is_pulled_and_kept_as_it_was_written(
     assert (pull.name, pull.if_missing) == (pulled, True)
     last = store.asked_for(pb.CreateContainerRequest)[-1]
     assert (last.spec.image, last.spec.image_id) == (word, ID)
-    if "--replace" in options:  # nothing is removed before it is known of what the new one is made
-        assert len(store.asked_for(pb.CreateContainerRequest)) == 1
+    assert last.replace == ("--replace" in options)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,28 @@
+"""Lives under kills, stops and failures in a machine with systemd and cgroup v2 alone, judged by what each life did:
+part of `make attack`, with this machine's kernel, systemd and Python. containerd's tasks are not among the lives.
+
+EXITD_VM_SEED names the seed, EXITD_VM_EXITS how many exits are planned.
+"""
+
+import os
+import re
+import sys
+
+from tests.vm import suite
+from tests.vm.check_suite import Record
+from tests.vm.collected import WHAT
+from tests.vm.machine import Machine
+
+EXITS = int(os.environ.get("EXITD_VM_EXITS") or 1000)
+PROCESSOR_SECONDS = 4 * 3600.0  # of QEMU's
+
+
+def check_of_a_thousand_attacked_exits_none_is_lost_twice_or_invented(
+    machine_with_tests: Machine, record_property: Record
+) -> None:
+    words = ("-m", "tests.attack", "--seed", str(suite.SEED), "--exits", str(EXITS), "--out", "/run/attack.json")
+    done = machine_with_tests.run("systemd-run", *suite.SERVICE, suite.PYTHON, *words, seconds=PROCESSOR_SECONDS)
+    print(done.out, file=sys.stderr)
+    seen = re.search(r"(\d+) exits", done.out.partition("\n")[2])
+    record_property(WHAT, f"attack, seed {suite.SEED}: {seen[1] if seen else 0} exits")
+    assert done.status == 0, (done.out, done.err)
