@@ -175,7 +175,7 @@ class ContainerDoors:
     async def CreateContainer(self, request: pb.CreateContainerRequest, by: By) -> pb.CreateContainerReply:
         spec = requests.spec_of(request.spec)
         if request.replace:
-            requests.name_of(spec)
+            requests.refuse_nameless(spec)
         container = await self._operations.create(spec, by, replaces=request.replace)
         return pb.CreateContainerReply(container=replies.container_message(View(container)))
 

@@ -90,11 +90,10 @@ def stop_signal_of(request: "pb.StopRequest | pb.RestartRequest") -> int:
     return signal_of(request.signal) if request.signal else 0
 
 
-def name_of(spec: Spec) -> str:
-    """Return the name of the container that is to be replaced. Raises BadRequest when the request has none."""
+def refuse_nameless(spec: Spec) -> None:
+    """Raise BadRequest for a container without the name of the one that it is to replace."""
     if not spec.name:
         raise BadRequest("replace: which container? The request has no name", field="replace")
-    return spec.name
 
 
 def pod_of(message: pb.PodSpec) -> Pod:
