@@ -58,8 +58,8 @@ def test_dockers_spelling_is_read_and_what_exitd_lacks_is_refused_before_anythin
         "container", "run", "--rm=true", "--tty=false", "--net=none", "-e=CODE=7", "/", "sh", "-c", 'exit "$CODE"'
     )
     assert (said.code, said.out, said.err) == (7, "", "")
-    refused = cli("run", "--name", "published", "-p", "80:80", "--rm", "/", "true")
-    assert (refused.code, refused.out) == (125, "") and "no network bridge is configured" in refused.err
+    refused = cli("run", "--name", "published", "--network", "nowhere", "-p", "80:80", "--rm", "/", "true")
+    assert (refused.code, refused.out) == (125, "") and "no network nowhere is configured" in refused.err
     refused = cli("run", "--name", "published", "--network-alias", "db", "--rm", "/", "true")
     assert (refused.code, refused.out) == (125, "") and "by address" in refused.err
     assert "published" not in cli.ok("container", "ls", "-a", "--format", "{{.Name}}")
