@@ -316,14 +316,18 @@ class Container:
     def write_task(self, started: int, state: pathlib.Path | None = None) -> None:
         """As exitd does it after create; `state`: where it keeps its word of the task's state."""
         pairs: list[tuple[str, str | int]] = [("directory", str(self.directory)), ("pid", self.init.pid)]
-        pairs += [("started", started), *([("state", str(state))] if state is not None else [])]
-        (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", pairs))
+        self._note([*pairs, ("started", started), *([("state", str(state))] if state is not None else [])])
 
     def leave_end(self, code: int | str, at_ns: int | str, oom_kills: int = 0, started: int = 0) -> None:
         """As exitd does it before it removes the record; `started`: of another process than init."""
         pairs: list[tuple[str, str | int]] = [("directory", str(self.directory)), ("pid", self.init.pid)]
-        pairs += [("started", started or self.started), ("code", code), ("at_ns", at_ns), ("oom_kills", oom_kills)]
-        (self.bundle.directory / "exitd.task").write_bytes(fields.encode("task", pairs))
+        end: list[tuple[str, str | int]] = [("code", code), ("at_ns", at_ns), ("oom_kills", oom_kills)]
+        self._note([*pairs, ("started", started or self.started), *end])
+
+    def _note(self, pairs: list[tuple[str, str | int]]) -> None:
+        """As a whole: the relay may be about to read it."""
+        (made := self.bundle.directory / "exitd.task.new").write_bytes(fields.encode("task", pairs))
+        made.rename(self.bundle.directory / "exitd.task")
 
     def watched(self) -> None:
         """By a shim that lives."""

@@ -42,6 +42,11 @@ def made(c: Container) -> Chain:
     return chain
 
 
+def is_watched(chain: Chain) -> None:
+    """The relay has read exitd's note, and holds init's pidfd."""
+    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is not watched")
+
+
 def answered(chain: Chain, stream: int, message: Any) -> Any:
     frame = chain.client.next()
     assert frame is not None and (frame.stream, frame.type) == (stream, RESPONSE), frame
@@ -120,6 +125,7 @@ def test_without_its_record_an_end_waits_for_exitd(c: Container, how: str) -> No
 @pytest.mark.parametrize("code", [CODE, 255])
 def test_an_end_that_exitd_has_noted_before_it_removed_the_record_is_reported(c: Container, code: int) -> None:
     chain = made(c)
+    is_watched(chain)
     c.leave_end(code, AT_NS)
     ends(c)
     c.init.wait(20)
@@ -131,6 +137,7 @@ def test_an_end_that_exitd_has_noted_before_it_removed_the_record_is_reported(c:
 
 def test_the_noted_end_of_another_process_is_not_that_of_init(c: Container) -> None:
     chain = made(c)
+    is_watched(chain)
     c.leave_end(CODE, AT_NS, started=c.started + 1)
     ends(c)
     c.init.wait(20)
@@ -143,6 +150,7 @@ def test_memory_kills_of_an_end_that_exitd_has_noted_are_an_event(c: Container) 
     with contextlib.closing(Taker(chain)) as taker:
         hand(chain, 1, Request(payload=forwarded(started).SerializeToString()).SerializeToString())
         peer = taker.accept()
+        is_watched(chain)
         c.leave_end(137, AT_NS, oom_kills=2)
         c.init.kill()
         c.init.wait(20)
@@ -181,7 +189,7 @@ def test_a_killed_task_that_the_relay_has_reported_ends_as_it_did_after_the_rela
 
 def test_with_exitd_away_a_containerd_that_restarts_finds_a_task_of_which_exitd_was_never_asked(c: Container) -> None:
     chain = made(c)
-    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is watched")
+    is_watched(chain)
     chain.ask(5, "Start", C1, PID)
     chain.exitd.end()
     chain.client.close()
@@ -237,7 +245,7 @@ def test_with_exitd_away_the_end_of_an_exec_is_reported_and_its_delete_reaches_e
 
 def test_a_silent_exitd_holds_up_neither_state_nor_pids_nor_connect(c: Container) -> None:
     chain = made(c)
-    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is watched")
+    is_watched(chain)
     chain.ask(5, "Start", C1, PID)
     began = time.monotonic()
     for stream, method in ((7, "Connect"), (9, "Pids"), (11, "State")):
@@ -251,7 +259,7 @@ def test_a_silent_exitd_holds_up_neither_state_nor_pids_nor_connect(c: Container
 def test_a_task_costs_a_descriptor_until_it_has_ended(c: Container) -> None:
     chain = made(c)
     before = len(open_files(chain.pid))
-    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is watched")
+    is_watched(chain)
     c.watched()
     ends(c)
     answered(chain, 1, pb.WaitResponse())
