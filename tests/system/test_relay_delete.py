@@ -77,7 +77,7 @@ def test_an_exitd_that_says_nothing_is_waited_for_three_seconds_and_containerd_w
     relays.exitd()
     said, _, seconds = relays.delete(bundle)
     assert told(said)[:2] == (0, 255)
-    assert 3 <= seconds < 4.5
+    assert 3 <= seconds < 5
 
 
 def test_without_exitd_the_container_is_ended_and_its_record_is_reported(relays: Relays) -> None:
@@ -87,7 +87,7 @@ def test_without_exitd_the_container_is_ended_and_its_record_is_reported(relays:
         said, warned, seconds = relays.delete(c.bundle)
         pid, status, when = told(said)
         assert (pid, status, warned) == (c.init.pid, 128 + signal.SIGKILL, "")
-        assert began - 1 < when < time.time() + 1 and seconds < 1
+        assert began - 1 < when < time.time() + 1 and seconds < 3
         # The relays's socket is none of containerd's directory, so that no socket is named.
         assert gone_words(relays) == [{"namespace": "ns", "id": "c1", "bundle": str(c.bundle.directory), "socket": ""}]
 
@@ -192,7 +192,7 @@ def test_whatever_is_missing_delete_succeeds(relays: Relays, left: str) -> None:
             (bundle.directory / "exitd.task").write_bytes(b"task 1\0pid=1\0end\0")
     said, warned, seconds = relays.delete(bundle, relays.directory)
     pid, status, when = told(said)
-    assert (pid, status) == (0, 255) and began - 1 < when < time.time() + 1 and seconds < 1
+    assert (pid, status) == (0, 255) and began - 1 < when < time.time() + 1 and seconds < 3
     assert bool(warned) == (left in ("no state", "nonsense"))
 
 
