@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from shim import fields, native, prepare, programs, record
 from shim._native import ffi, lib
 from tests.shim.relaywords import HELLO, REQUEST, RESPONSE, TASK, Frame, call, decode, encode, of_task
-from tests.system.processes import killed
+from tests.system.processes import killed, open_files
 from tests.system.waits import until, wait_readable
 
 LIMIT_SECONDS = 20.0
@@ -297,6 +297,11 @@ def chain_of(relays: Relays, bundle: Bundle) -> Chain:
     up, hello = exitd.greeted()
     assert up.next() == Frame(1, REQUEST, 0, call("Wait", of_task("c1")))
     return Chain(relays, bundle, client, exitd, up, hello)
+
+
+def is_watched(chain: Chain) -> None:
+    """The relay has read exitd's note, and holds init's pidfd."""
+    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is not watched")
 
 
 @dataclass

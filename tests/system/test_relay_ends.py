@@ -17,7 +17,7 @@ from shim import fields, prepare, record
 from tests.shim.relaywords import C1, CACHEABLE, EXEC, KEEP, PID, REQUEST, RESPONSE, Frame, of_task, success
 from tests.shim.test_relay_news import forwarded
 from tests.system.processes import open_files, private_kb
-from tests.system.relay import Chain, Container, Relays, chain_of, container, ends
+from tests.system.relay import Chain, Container, Relays, chain_of, container, ends, is_watched
 from tests.system.test_relay_events import Taker, hand
 from tests.system.waits import until
 
@@ -40,11 +40,6 @@ def made(c: Container) -> Chain:
     done = chain.up.next()
     assert done is not None and done.stream == 3
     return chain
-
-
-def is_watched(chain: Chain) -> None:
-    """The relay has read exitd's note, and holds init's pidfd."""
-    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is not watched")
 
 
 def answered(chain: Chain, stream: int, message: Any) -> Any:

@@ -29,8 +29,8 @@ from tests.shim.relaywords import (
 )
 from tests.system import tinyroot
 from tests.system.daemons import Daemon
-from tests.system.processes import empty_cgroup, open_files, stopped
-from tests.system.relay import Bundle, Chain, Container, Containerd, Peer, Relays, chain_of, container, ends
+from tests.system.processes import empty_cgroup, stopped
+from tests.system.relay import Bundle, Chain, Container, Containerd, Peer, Relays, chain_of, container, ends, is_watched
 from tests.system.waits import until
 
 CREATED, RUNNING, STOPPED, PAUSED = process_pb2.CREATED, process_pb2.RUNNING, process_pb2.STOPPED, process_pb2.PAUSED
@@ -50,7 +50,7 @@ def made(c: Container, state: pathlib.Path | None) -> Chain:
     create = pb.CreateTaskRequest(id="c1", bundle=str(c.bundle.directory), stdout="/f/out")
     chain.ask(3, "Create", create.SerializeToString(), PID, KEEP)
     assert chain.up.next() is not None  # DONE
-    until(lambda: "anon_inode:[pidfd]" in open_files(chain.pid).values(), "init is watched")
+    is_watched(chain)
     return chain
 
 
