@@ -110,7 +110,7 @@ static int find_end(const struct task *t, struct seen *out)
 	error = bundle_record(record, t->seen.pid, t->seen.started, out);
 	if (error != -EAGAIN || t->exec.size)
 		return error;
-	error = known(t, &noted, record);
+	error = known(t, &noted, record); /* once more: it may have been written since */
 	if (error || !noted.realtime_ns || noted.pid != t->seen.pid || noted.started != t->seen.started)
 		return error ? error : -EAGAIN;
 	*out = noted;

@@ -40,7 +40,7 @@ from supervisor.system import regular, room
 from supervisor.system.aside import Aside
 from supervisor.ttrpc.faults import CallFailed
 
-WORD = "exitd.task"  # in the bundle: `delete` of the relay reads it
+WORD = "exitd.task"  # in the bundle: the relay reads it, and its `delete`
 POD_FILE = "exitd."  # and one of sandbox.FILES: in a sandbox's bundle, for its members
 MOST_BYTES, MOST_PID = 1 << 16, 1 << 22
 MOST_RELAYS = 4  # whose sockets are looked at in one moment: each waits for the lock that a beginning relay has

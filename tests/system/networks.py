@@ -160,6 +160,15 @@ class PluginGates(Gates):
         return {"PATH": f"{self.directory}:{os.environ['PATH']}"}
 
 
+@contextlib.contextmanager
+def gates(made: Net) -> Iterator[PluginGates]:
+    found = PluginGates(made.base / "gates")
+    try:
+        yield found
+    finally:
+        found.end()
+
+
 def options(made: Net, *plugin_dirs: str, config: str = "") -> tuple[str, ...]:
     """Of a daemon that has this network as its default. `config`: more of its configuration."""
     return ("--config", str(_config(made, [*plugin_dirs, PLUGINS], config)), "--default-network", "auto")

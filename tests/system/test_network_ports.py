@@ -21,9 +21,8 @@ def net() -> Iterator[Net]:
 
 @pytest.fixture(scope="module")
 def gates(net: Net) -> Iterator[PluginGates]:
-    made = PluginGates(net.base / "gates")
-    yield made
-    made.end()
+    with networks.gates(net) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

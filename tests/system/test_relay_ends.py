@@ -1,4 +1,5 @@
-"""The relay as a program answers for an exitd that is away or silent: the end of a task whose record it has read."""
+"""The relay as a program answers for an exitd that is away or silent: the end of a task whose record, or
+exitd's note of it, it has read."""
 
 import contextlib
 import os
