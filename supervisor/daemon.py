@@ -86,6 +86,7 @@ from supervisor.model.values import Container, Phase, Report, Source
 from supervisor.model.views import Info
 from supervisor.model.watched import Kind, Target
 from supervisor.monitor import kernellog, kernelword, ownership, probe
+from supervisor.monitor.earlyholds import EarlyHolds
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernellog import KnownKills
@@ -300,11 +301,15 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         fill = VolumeFill()
         stack.callback(fill.close)
         place = Place(settings.root, settings.state, lambda: settings.now().limits, fill=fill)
-        watching = Watching(monitor, keeper, inotify, zombie=zombie.works, kernel=kernel)
+        early = EarlyHolds(kernel)
+        stack.callback(early.close)
+        watching = Watching(monitor, keeper, inotify, zombie=zombie.works, kernel=kernel, early=early)
         stack.callback(watching.close)
         pumps = Pumps(settings.state, monitor, keeper)
         stack.callback(pumps.close)
-        hub = Hub(place, monitor, inotify, pumps, zombie=zombie.works, kernel=kernel, executions=executions)
+        hub = Hub(
+            place, monitor, inotify, pumps, zombie=zombie.works, kernel=kernel, executions=executions, early=early
+        )
         stack.push_async_callback(hub.close)
         native = NativeContainers(place, watching, ownership.owner(settings.root, settings.state))
         manager = ContainerRuntimes(native, ShimV2Containers(place, hub, native.prepared))
@@ -347,12 +352,14 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         node.join(
             *(tasks, runs, execs, services.ending, services.hooks, services.pod_keeper, services.prober),
             *(services.changing, desk, volume_desk, file_desk, services.last_words, networks, ids),
+            held := recovery.HeldBefore(node, execs, early),
         )
         tasks.begin()
         await hub.serve()
         damaged = await recovery.load(node, settings.state)
-        await networks.load()
         await execs.load(settings.state)
+        held.begin()
+        await networks.load()
         await execs.find_rest()
         desk.hold_only(
             {c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id},

@@ -100,6 +100,14 @@ class Execs(Participant):
         """Return the keys of all whose end is not stored."""
         return [live.key for lives in self._live.values() for live in lives.values() if not live.over.is_set()]
 
+    def unfound(self) -> Iterable[tuple[str, Process]]:
+        """Return container id and process of each that an earlier daemon has begun on this boot, and that is not looked
+        up yet."""
+        boot_id = self._node.clock.boot_id()
+        for live in (live for lives in self._live.values() for live in lives.values() if not live.found):
+            if live.exec.init is not None and live.exec.boot_id == boot_id and not live.over.is_set():
+                yield live.key.container, live.exec.init
+
     def get(self, container_id: str, exec_id: str) -> Live | None:
         return self._live.get(container_id, {}).get(exec_id)
 

@@ -11,11 +11,14 @@ import structlog
 from shim.frozen import replace
 from shim.undo import undone_on_failure
 from supervisor.engine import remains
+from supervisor.engine.execlife import Execs
 from supervisor.engine.node import Node
+from supervisor.engine.participants import Participant
 from supervisor.engine.runs import Runs
 from supervisor.model import evidence, lifecycle
 from supervisor.model.errors import ExitdError, StoreFailed
 from supervisor.model.values import LIVE, ROW_DAMAGED, Container, Event, Phase, Report, RunKey, Source, Unknown
+from supervisor.monitor.earlyholds import EarlyHolds
 from supervisor.runtime.sandbox import Found
 from supervisor.store import salvage
 from supervisor.store.codec import Damaged
@@ -52,6 +55,29 @@ async def load(node: Node, state: str) -> tuple[Damaged, ...]:
     for row in itertools.filterfalse(salvage.is_possible, damaged):
         log.error("a row that is no container's, passed over", id=ascii(row.id)[:200], why=row.why)
     return damaged
+
+
+class HeldBefore(Participant):
+    """What an earlier daemon has left and is to be looked up: held at once, so that the kernel reports its end also if
+    that comes before the look-up."""
+
+    def __init__(self, node: Node, execs: Execs, early: EarlyHolds) -> None:
+        self._node = node
+        self._execs = execs
+        self._early = early
+
+    def begin(self) -> None:
+        """Once `load` and the execs' have returned: before anything that takes its time."""
+        containers, boot_id = self._node.containers, self._node.clock.boot_id()
+        for container in map(containers.__getitem__, containers.recovering):
+            if container.init is not None and container.phase in LIVE and container.boot_id == boot_id:
+                self._early.hold(container.id, container.init)
+        for container_id, process in self._execs.unfound():
+            if container_id in containers.recovering:
+                self._early.hold(container_id, process)
+
+    async def after_find(self, container_id: str) -> None:
+        self._early.release(container_id)
 
 
 async def _remains(node: Node, state: str, row: Damaged) -> salvage.Remains:

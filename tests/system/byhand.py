@@ -9,6 +9,7 @@ import sys
 from protos.exitd.v1 import exitd_pb2 as pb
 from tests.system import oracle, tinyroot
 from tests.system.daemons import Daemon
+from tests.system.faultyfs import Faulty
 from tests.system.oracle import SCRIPT, WHEN_TOLD, Subject
 from tests.system.processes import cgroup_directories
 from tests.system.waits import LIMIT_SECONDS, until
@@ -55,6 +56,20 @@ def begun(daemon: Daemon, before_end: str = WHEN_TOLD, code: int = 43, *options:
     assert done.returncode == 0, done.stderr
     subject.id = done.stdout.strip()
     until(subject.truth, f"{subject.name} does not begin")
+    return subject
+
+
+def begun_on(disk: Faulty, daemon: Daemon) -> Subject:
+    """One whose configuration is on that file system; exitd has adopted it."""
+    subject, made = observed(daemon)
+    (on_disk := disk.path / "bundle").mkdir()
+    config = json.loads((made / "config.json").read_text())
+    config["root"]["path"] = str(made / "rootfs")
+    (on_disk / "config.json").write_text(json.dumps(config))
+    done = by_hand(daemon, "--name", subject.name, str(on_disk))
+    assert done.returncode == 0, done.stderr
+    subject.id = done.stdout.strip()
+    adopted(daemon, subject)
     return subject
 
 

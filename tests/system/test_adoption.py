@@ -59,15 +59,7 @@ def test_one_started_beside_exitd_is_adopted_at_once_and_stands_under_the_keeper
 
 def test_a_bundle_whose_file_system_hangs_holds_up_its_own_container_alone() -> None:
     with directory() as base, mounted(base) as disk, daemons.daemon() as daemon:
-        subject, made = byhand.observed(daemon)
-        (bundle := disk.path / "bundle").mkdir()
-        config = json.loads((made / "config.json").read_text())
-        config["root"]["path"] = str(made / "rootfs")
-        (bundle / "config.json").write_text(json.dumps(config))
-        done = by_hand(daemon, "--name", subject.name, str(bundle))
-        assert done.returncode == 0, done.stderr
-        subject.id = done.stdout.strip()
-        adopted(daemon, subject)
+        subject = byhand.begun_on(disk, daemon)
         with disk.failing("read config.json stall"):
             with down(daemon):
                 pass

@@ -25,11 +25,13 @@ from supervisor.monitor import procevents
 from supervisor.monitor.epoll import Monitor
 from supervisor.monitor.kernelword import BY_PIDFD, NO_WORD, ByEvents, Executions, KernelStatus, KernelWord
 from tests.supervisor.descriptors import held_now, opened_since
-from tests.system import daemons, lives
-from tests.system.daemons import Daemon, remove_all
+from tests.system import byhand, daemons, execs, lives
+from tests.system.daemons import Daemon, directory, remove_all
 from tests.system.exitctl import Cli
+from tests.system.faultyfs import mounted
 from tests.system.lives import word
-from tests.system.processes import kernel_reports, open_files
+from tests.system.oracle import down, inspect
+from tests.system.processes import gone, in_mask, kernel_reports, killed, open_files
 from tests.system.waits import LIMIT_SECONDS, until
 from tests.system.watched import Stranger, ends, said, stranger, told
 
@@ -377,6 +379,34 @@ def test_the_code_of_a_first_thread_that_has_left_is_not_its_containers_after_th
         exit_ = lives.last_exit(client, container.id)
         known = witness == "procevents" or kernel_reports()
         assert (word(exit_), exit_.source) == (("exited 7", witness) if known else ("unknown monitors-killed", "none"))
+
+
+@pytest.mark.parametrize("witness", ["procevents", "pidfd"])
+def test_of_what_ends_and_is_reaped_before_it_is_looked_up_the_kernels_word_is_had(witness: str) -> None:
+    """The look-up waits for the bundle's file system. The shims were killed while exitd was down."""
+    with directory() as base, mounted(base) as disk, daemons.daemon(extra=configured(base, witness)) as daemon:
+        subject = byhand.begun_on(disk, daemon)
+        with daemon.client() as client:
+            exec_ = client.exec(subject.id, pb.ExecSpec(args=["sh", "-c", TRAP]))
+        until(lambda: in_mask(exec_.init.pid, "SigCgt", signal.SIGUSR1), "the trap is not set")
+        container = inspect(daemon, subject)
+        with disk.failing("read config.json stall"):
+            with down(daemon):
+                for shim in (execs.shim_of(daemon, exec_.id), container.shim.pid):
+                    killed(shim)
+            with daemon.client() as client:
+                assert [each.recovering for each in client.list(all_of_them=True)] == [True]
+            os.kill(exec_.init.pid, signal.SIGUSR1)
+            until(lambda: gone(exec_.init.pid), "the exec is not reaped")
+            subject.go()
+            until(lambda: gone(container.init.pid), "init is not reaped")
+        with daemon.client() as client:
+            told = execs.end_of(client, subject.id, exec_.id), lives.last_exit(client, subject.id)
+            found = [(word(each), each.source) for each in told]
+        if witness == "procevents" or kernel_reports():
+            assert found == [("exited 7", witness), ("exited 43", witness)]
+        else:
+            assert found == [("unknown monitors-killed", "none")] * 2
 
 
 def test_where_there_are_no_process_events_that_is_said_once_and_watch_is_refused(tmp_path: pathlib.Path) -> None:

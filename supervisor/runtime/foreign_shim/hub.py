@@ -12,6 +12,7 @@ from shim.frozen import mutable
 from supervisor.model.errors import ExitdError, ShimFailed
 from supervisor.model.values import Container, Process, Report, RunKey, Source, Unknown
 from supervisor.monitor import epoll, rundir
+from supervisor.monitor.earlyholds import EarlyHolds
 from supervisor.monitor.kernelword import Executions, KernelWord
 from supervisor.runtime.foreign_shim import forwarding, place, process, strays
 from supervisor.runtime.foreign_shim.binary import Shim
@@ -73,11 +74,15 @@ class Hub:
         zombie: bool,
         kernel: KernelWord,
         executions: Executions,
+        early: EarlyHolds | None = None,
     ) -> None:
-        """`zombie`: this process may read wait statuses of other processes' zombies (probe.zombie)."""
+        """`zombie`: this process may read wait statuses of other processes' zombies (probe.zombie). `early`: what is
+        held already of what will be looked up."""
         self.place = where
         self.pumps = pumps
-        self.watching = ShimWatching(self._ended, self.oom_kills, zombie=zombie, kernel=kernel, executions=executions)
+        self.watching = ShimWatching(
+            self._ended, self.oom_kills, zombie=zombie, kernel=kernel, executions=executions, early=early
+        )
         self._runs: dict[str, Run] = {}
         self._listener: RunListener | None = None
         self._oom = OomWatch(watcher, changes, lives=self._lives, report=self._killed_for_memory)

@@ -16,6 +16,7 @@ from supervisor.model.errors import ExitdError, NoSuchContainer, NoSuchExec, Shi
 from supervisor.model.evidence import Pending
 from supervisor.model.values import Process, Report, RunKey, Source
 from supervisor.monitor import epoll
+from supervisor.monitor.earlyholds import EarlyHolds
 from supervisor.monitor.kernelword import Executions, KernelWord
 from supervisor.monitor.witness import BEGINS_SECONDS
 from supervisor.runtime.foreign_shim.peer import Peer
@@ -89,12 +90,15 @@ class ShimWatching:
         zombie: bool,
         kernel: KernelWord,
         executions: Executions,
+        early: EarlyHolds | None = None,
     ) -> None:
+        """`early`: what is held already of what will be looked up."""
         self._report = report
         self._oom_kills = oom_kills
         self._zombie = zombie
         self._kernel = kernel
         self._executions = executions
+        self._early = early or EarlyHolds(kernel)
         self._watched: dict[RunKey, Watched] = {}
 
     def get(self, key: RunKey) -> Watched | None:
@@ -136,13 +140,15 @@ class ShimWatching:
         assert watched.init is not None
         loop, fd = asyncio.get_running_loop(), None
         try:
-            fd = epoll.open_process(watched.init.pid, watched.init.started_ticks)
+            held = self._early.take(watched.init)
+            fd = held.pidfd if held is not None else epoll.open_process(watched.init.pid, watched.init.started_ticks)
             # The time of its end, whenever its shim reports that.
             if watched.own and fd is not None and not epoll.read_ready(fd):
                 loop.add_reader(fd, self._init_ended, watched)
         except OSError as error:
             log.debug("a process cannot be held yet", key=watched.key, why=str(error))
             if fd is not None:
+                self._kernel.let_go(watched.init, fd)
                 os.close(fd)
             watched.holding = loop.call_later(room.AGAIN_SECONDS, self._hold, watched)
         else:

@@ -16,6 +16,7 @@ from supervisor.model import evidence
 from supervisor.model.errors import ExitdError, ShimFailed, TimedOut
 from supervisor.model.values import Container, Process, Report, RunKey
 from supervisor.monitor import control, epoll, keeper, rundir
+from supervisor.monitor.earlyholds import EarlyHolds, opened
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.monitor.mending import Mend
 from supervisor.monitor.shims import Shims
@@ -47,12 +48,16 @@ class Watching:
         *,
         zombie: bool,
         kernel: KernelWord,
+        early: EarlyHolds | None = None,
     ) -> None:
-        """`zombie`: this process may read wait statuses of other processes' zombies (probe.zombie)."""
+        """`zombie`: this process may read wait statuses of other processes' zombies (probe.zombie). `early`: what is
+        held already of what will be looked up."""
         self.cgroups: dict[str, str] = {}
         self.executes: dict[str, bool] = {}
         self.own_pids: dict[str, bool] = {}
         self.shim_cgroups: dict[str, str] = {}
+        self._kernel = kernel
+        self._early = early or EarlyHolds(kernel)
         self._places: dict[str, tuple[str, str]] = {}  # a container's cgroup, and the same as `cgroups.place` has it
         self.keeper = keeper_line
         self.shims = Shims(watcher, keeper_line, self._move_shim)
@@ -159,7 +164,7 @@ class Watching:
         """Watch what an earlier daemon has begun. Its end may be reported before this returns."""
         watch = self.add(key, directory, init, executes=executes)
         watch.has_one_output = tty
-        watch.init_fd, parent, watch.executed = _held(init)
+        watch.init_fd, parent, watch.executed = self._held(init)
         self.shims.find(watch)
         if watch.shim is not None and watch.shim_fd >= 0 and watch.shim.pid == parent:
             watch.init_parent = watch.shim  # it lives now, so it has been the process of that pid all the time
@@ -169,6 +174,25 @@ class Watching:
         watch.look()
         self._look_for_shim(watch)
         return watch
+
+    def _held(self, init: Process) -> tuple[int, int, bool]:
+        """Return its pidfd, its parent's pid, and whether it has executed a program. -1, 0 and False if it had been
+        reaped before this daemon first looked; no parent if it has been reaped since. Raises OSError."""
+        held = self._early.take(init)
+        if held is None:
+            held = opened(init)
+            return (held.pidfd, held.parent, held.executed) if held is not None else (-1, 0, False)
+        with undone_on_failure(lambda: self._let_go(init, held.pidfd)):
+            try:
+                parent, started, executed = native.process_origin(init.pid)
+            except ProcessLookupError:
+                return held.pidfd, 0, held.executed
+        is_its = started == init.started_ticks
+        return held.pidfd, parent if is_its else 0, held.executed or (is_its and executed)
+
+    def _let_go(self, init: Process, pidfd: int) -> None:
+        self._kernel.let_go(init, pidfd)
+        os.close(pidfd)
 
     def inits_of(self, container_id: str) -> set[int]:
         """Return the pids of its known inits."""
@@ -536,23 +560,6 @@ class Watching:
 def _key_of(message: fields.Message) -> RunKey:
     """Return the key of a run in the keeper's list."""
     return RunKey(message.get("id"), message.number("run"), message.get("exec"))
-
-
-def _held(init: Process) -> tuple[int, int, bool]:
-    """Return a pidfd, its parent's pid, and whether it has executed a program, all of one look; -1, 0 and False if it
-    has ended. Raises OSError."""
-    fd = epoll.open_pid(init.pid)
-    if fd is None:
-        return -1, 0, False
-    with undone_on_failure(lambda: os.close(fd)):
-        try:
-            parent, started, executed = native.process_origin(init.pid)
-            if started == init.started_ticks:  # compared after the opening, as in epoll.open_process
-                return fd, parent, executed
-        except ProcessLookupError:
-            pass
-    os.close(fd)
-    return -1, 0, False
 
 
 def pidfd_of(process: Process) -> int:

@@ -9,9 +9,13 @@ from supervisor.engine import recovery
 from supervisor.engine.participants import Participant
 from supervisor.engine.recovery import A_TURN, recover
 from supervisor.model.errors import RuntimeFailed, ShimFailed
-from supervisor.model.values import LIVE, Container, Exited, Phase, Reason, Source, Unknown
+from supervisor.model.values import LIVE, Container, Exited, Phase, Reason, Source, Spec, Unknown
+from supervisor.monitor.earlyholds import EarlyHolds
+from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.runtime.sandbox import Found
 from supervisor.store.database import Transaction
+from tests.supervisor.children import child, name_of
+from tests.supervisor.exec_fakes import exec_world
 from tests.supervisor.fakes import World, hasty, until, world
 from tests.supervisor.happenings import container
 
@@ -370,5 +374,29 @@ def test_a_call_is_answered_before_all_look_ups_have_begun(tmp_path: Path) -> No
                 begun.append(len(w.manager.calls))
             assert max(after - before for before, after in itertools.pairwise([0, *begun])) <= A_TURN
             await until(lambda: not w.node.containers.recovering and not w.node.background, "the look-up")
+
+    asyncio.run(main())
+
+
+def test_what_lived_on_this_boot_is_held_before_it_is_looked_up_and_let_go_afterwards(tmp_path: Path) -> None:
+    async def main() -> None:
+        with child() as running, child() as ended, child() as elsewhere:
+            names = [name_of(each) for each in (running, ended, elsewhere)]
+            stored = [
+                replace(container(Phase.RUNNING), init=names[0]),
+                replace(container(Phase.EXITED), id="c2", spec=Spec(name="c2"), init=names[1], clean=False),
+                replace(container(Phase.RUNNING), id="c3", spec=Spec(name="c3"), init=names[2], boot_id="earlier"),
+            ]
+            async with exec_world(tmp_path) as x:
+                early = EarlyHolds(BY_PIDFD)
+                await x.w.store.commit(Transaction(tuple(stored)))
+                damaged = await recovery.load(x.w.node, "")
+                held = recovery.HeldBefore(x.w.node, x.execs, early)
+                x.w.node.join(x.execs, held)
+                held.begin()
+                assert list(early._held) == [names[0]]
+                recovery.look_up(x.w.runs, damaged)
+                await until(lambda: not x.w.node.containers.recovering, "the look-up")
+                assert not early._held
 
     asyncio.run(main())

@@ -16,6 +16,8 @@ import pytest
 
 from supervisor.model.errors import ExitdError, NoSuchContainer, RuntimeFailed, ShimLost
 from supervisor.model.values import Exited, Process, Report, RunKey, Signaled, Source, Unknown
+from supervisor.monitor import probe
+from supervisor.monitor.earlyholds import EarlyHolds
 from supervisor.monitor.kernelword import BY_PIDFD, Executions
 from supervisor.runtime.foreign_shim import watching
 from supervisor.runtime.foreign_shim.link import ShimState
@@ -87,9 +89,9 @@ class Reports(dict[RunKey, Report]):
 
 
 @contextmanager
-def looking(kills: int = 0) -> Iterator[tuple[ShimWatching, Reports]]:
-    reports = Reports()
-    found = ShimWatching(reports, lambda key: kills, zombie=True, kernel=BY_PIDFD, executions=Executions(BY_PIDFD))
+def looking(kills: int = 0, early: EarlyHolds | None = None) -> Iterator[tuple[ShimWatching, Reports]]:
+    reports, executions = Reports(), Executions(BY_PIDFD)
+    found = ShimWatching(reports, lambda key: kills, zombie=True, kernel=BY_PIDFD, executions=executions, early=early)
     try:
         yield found, reports
     finally:
@@ -269,6 +271,26 @@ async def test_a_made_up_number_gives_way_to_what_the_kernel_saw() -> None:
     with ended("sh", "-c", "exit 43") as init, looking() as (found, reports):
         begun(found, Script([ShimWord(255, AT_NS)]), init=init)
         assert (await reports.one()) == Report(Exited(43), Source.PIDFD, init, AT_NS, counted=False)
+
+
+@in_loop
+async def test_of_one_that_was_reaped_before_its_look_up_the_kernels_word_is_had_if_it_was_held_before() -> None:
+    async def delete() -> Deletion:
+        return Deletion(failed=True)
+
+    early, script = EarlyHolds(BY_PIDFD), Script([])
+    with waiting("exec sleep 1000") as init:
+        early.hold(KEY.container, init)
+        os.kill(init.pid, signal.SIGKILL)
+    with looking(early=early) as (found, reports):
+        begun(found, script, init=init)
+        peer: Any = script
+        await found.lose(peer, delete)
+        known = (Signaled(signal.SIGKILL), Source.PIDFD)
+        unknown = (Unknown(UNDELETED), Source.NONE)
+        assert (reports[KEY].status, reports[KEY].source) == (known if probe.pidfd().works else unknown)
+        assert reports[KEY].at_is_found
+    assert early.take(init) is None
 
 
 @in_loop
