@@ -13,7 +13,8 @@ RELAY = (
 )
 SOURCES = (
     *(f"core/{name}" for name in ("fields", "plan", "record", "crilog", "jsonlog")),
-    *(f"core/{name}" for name in ("procfs", "cgroup", "memory", "kmsg", "pidfd", "registration", "native")),
+    *(f"core/{name}" for name in ("procfs", "cgroup", "memory", "kmsg", "pidfd", "registration")),
+    *(f"core/{name}" for name in ("native", "blockwrite")),
     "journald/entry",
     *(f"relay/{name}" for name in RELAY),
 )

@@ -1,6 +1,7 @@
 """The one door to the compiled extension: the C cores' pure parts for tests, and kernel calls Python lacks."""
 
 import errno
+import mmap
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -93,6 +94,35 @@ def end_cgroup(directories: Sequence[str], limit_ms: int, spared_pid: int = 0) -
 def file_system(fd: int) -> int:
     """The kind of file system that an open file (O_PATH will do) is on: f_type of statfs(2)."""
     return _check(lib.exitd_file_system(fd), "fstatfs")
+
+
+class Write:
+    """One write at a time of an open file, which goes on by itself: io_submit(2). Of a file opened with O_DIRECT on
+    ext4 or xfs that is a write into what the file has already; others may be waited for by `begin`. Raises OSError."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """`most_bytes`: of one write."""
+        context = ffi.new("uint64_t *")
+        _check(lib.exitd_aio_open(context), "io_setup")
+        self._context = int(context[0])
+        self._memory = mmap.mmap(-1, most_bytes)  # whole pages, as O_DIRECT wants them
+        self._buffer = ffi.from_buffer(self._memory, require_writable=True)
+
+    def begin(self, fd: int, event_fd: int, data: bytes, offset: int) -> None:
+        """Begin to write; the eventfd(2) becomes readable when that has ended. The last one has ended before. Raises
+        OSError."""
+        self._memory[: len(data)] = data
+        _check(lib.exitd_aio_write(self._context, fd, event_fd, self._buffer, len(data), offset), "io_submit")
+
+    def written(self) -> int:
+        """Return the bytes that were written. Raises OSError: of the write, or BlockingIOError while it goes on."""
+        return _check(lib.exitd_aio_result(self._context), "the write")
+
+    def close(self) -> None:
+        """Wait for the write that goes on, and give its memory back."""
+        lib.exitd_aio_close(self._context)
+        ffi.release(self._buffer)
+        self._memory.close()
 
 
 def has_executed(pid: int, started: int) -> bool | None:

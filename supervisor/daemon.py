@@ -23,7 +23,7 @@ from shim import programs
 from shim.frozen import mutable
 from shim.names import STATE_PATH_LIMIT
 from supervisor import __version__
-from supervisor.api import sockets
+from supervisor.api import replies, sockets
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
 from supervisor.api.doors import (
@@ -61,6 +61,7 @@ from supervisor.engine.imagedesk import ImageDesk, pause_directory, pause_root
 from supervisor.engine.networkdesk import NetworkDesk
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
+from supervisor.engine.participants import Participant
 from supervisor.engine.reconcile import ReconcileParts
 from supervisor.engine.runs import Runs
 from supervisor.engine.services import services_over
@@ -82,7 +83,7 @@ from supervisor.metrics.sources import Parts as MetricsParts
 from supervisor.model.errors import CannotStart, ExitdError
 from supervisor.model.restart import Backoff
 from supervisor.model.storage import StorageKind
-from supervisor.model.values import Container, Phase, Report, Source
+from supervisor.model.values import Container, Exit, Phase, Report, Source
 from supervisor.model.views import Info
 from supervisor.model.watched import Kind, Target
 from supervisor.monitor import kernellog, kernelword, ownership, probe
@@ -349,10 +350,11 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
         file_desk = FileDesk(node, services.containers, desk, settings)
         volume_desk = VolumeDesk(settings.root, node.containers)
+        held = recovery.HeldBefore(node, execs, early)
         node.join(
             *(tasks, runs, execs, services.ending, services.hooks, services.pod_keeper, services.prober),
             *(services.changing, desk, volume_desk, file_desk, services.last_words, networks, ids),
-            held := recovery.HeldBefore(node, execs, early),
+            *(held, ReadyReplies()),
         )
         tasks.begin()
         await hub.serve()
@@ -484,6 +486,13 @@ def _report_health(health: HealthService, serving: bool) -> None:
     health.set(serving)
     status = "serving" if serving else "not serving: a commit is refused or takes long, ends wait for the disk"
     asyncio.get_running_loop().run_in_executor(None, systemd.notify, f"STATUS={status}")
+
+
+class ReadyReplies(Participant):
+    """What clients are waiting for is built while the disk is writing."""
+
+    def being_stored(self, exit: Exit) -> None:
+        replies.make_ready(exit)
 
 
 class KernelsCount(SecondWitness):

@@ -202,6 +202,10 @@ int exitd_mount(const char *source, const char *target, const char *type, unsign
 int exitd_unmount(const char *target, int flags);
 int exitd_set_subreaper(int on);
 int64_t exitd_file_system(int fd);
+int exitd_aio_open(uint64_t *context);
+int exitd_aio_close(uint64_t context);
+int exitd_aio_write(uint64_t context, int fd, int event_fd, const void *data, uint64_t size, int64_t offset);
+int64_t exitd_aio_result(uint64_t context);
 int exitd_bind_network(const char *path);
 int exitd_user_namespace(uint32_t first, uint32_t count, int *network_fd);
 int exitd_mapped_tree(const char *path, int user_fd);

@@ -50,6 +50,8 @@ from supervisor.streams.logs import LogPosition
 log = structlog.get_logger(__name__)
 
 MOST_COUNT = 2**64 - 1  # that a field can hold
+MOST_READY = 64  # messages of exits
+_ready: dict[int, tuple[Exit, pb.Exit]] = {}  # by the exit's identity; oldest first
 POD_STATES = {PodState.READY: "SANDBOX_READY", PodState.NOT_READY: "SANDBOX_NOTREADY"}
 
 
@@ -252,9 +254,21 @@ def exec_spec_message(spec: ExecSpec) -> pb.ExecSpec:
     )
 
 
+def make_ready(exit: Exit) -> None:
+    """Build the message of an exit while it is on its way to the disk: once it may be sent, clients wait for it."""
+    while len(_ready) >= MOST_READY:
+        del _ready[next(iter(_ready))]
+    _ready[id(exit)] = exit, _built(exit)
+
+
 def exit_message(exit: Exit) -> pb.Exit:
-    """Return the message of an exit. As in `container_message`, a line of the ledger that no message can hold spoils no
-    list."""
+    """Return the message of an exit, which is not to be changed. As in `container_message`, a line of the ledger that
+    no message can hold spoils no list."""
+    ready = _ready.get(id(exit))
+    return ready[1] if ready is not None and ready[0] is exit else _built(exit)
+
+
+def _built(exit: Exit) -> pb.Exit:
     try:
         return _exit_message(exit)
     except (ValueError, TypeError, OverflowError) as error:

@@ -55,7 +55,7 @@ class Limits:
     restart_max_seconds: float = 60.0  # before a restart; the delay begins with 0.1 and doubles each time
     restart_reset_seconds: float = 10.0  # after a run of this length it begins anew
     ring_flush_seconds: float = (
-        0.005  # after a flush that takes longer, another thread writes ends; 0: they wait for the database
+        0.005  # so long the event loop waits for the flush of an end; 0: ends wait for the database
     )
     scratch_mib: int = 512  # what one container may write on top of its image, if it does so on a tmpfs
     scratch_files: int = 262_144

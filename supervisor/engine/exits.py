@@ -9,10 +9,10 @@
   an ordinary end takes the short way:
                                Exits._is_ordinary     nothing has to be awaited, found out or ended before it
                                Exits._end_ready       all ordinary ends of this turn of the loop, together
-    engine/node.py             Node.end_at_once       one step for each:
+    engine/node.py             Node.end_together      one step for each:
     model/lifecycle.py         step                   Ended: the Exit, its events, and what follows it
-    store/database.py          Store.write_ends       one block of them all in the ring (`store/ring.py`), flushed;
-                               Store.write_ends_aside by another thread, while the disk is slow (`Node.end_aside`)
+    store/database.py          Store.write_ends       one block of them all in the ring (`store/ring.py`), flushed; the
+                               loop waits for a quick disk, and goes on beside a slow one
 
   every other end the long one:
     here                       Exits.end              ends what init left behind, awaits its execs' ends and its pod's,
@@ -157,7 +157,7 @@ class Exits:
                 endings.append(ending)
         if not endings:
             return
-        is_shown = self._node.end_at_once(endings) or await self._node.end_aside(endings)
+        is_shown = await self._node.end_together(endings)
         for key, report in ordinary:
             if is_shown:
                 self._note_stored(key)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -260,34 +261,44 @@ class Node:
         is_written = container_id in self._in_ring or container_id in self._being_written
         return is_written or (turn is not None and turn.is_taken)
 
-    def end_at_once(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> bool:
-        """Put the ends of runs that are in no step on the disk by one write, and show them. Return False when the store
-        cannot take them in this way now; then nothing has happened."""
+    async def end_together(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> bool:
+        """Put the ends of runs that are in no step on the disk by one write, and show them; with a quick disk that
+        takes one turn of the loop. Return False when the store cannot take them in this way now; then nothing has
+        happened."""
         steps = self._ends_of(endings)
-        numbered = self.store.write_ends([_ring_step(before, step) for before, step in steps])
-        if numbered is None:
-            return False
-        self._show_ends(steps, numbered)
-        return True
-
-    async def end_aside(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> bool:
-        """As `end_at_once`, but the loop goes on while the disk takes its time. These containers are in a step until
-        then."""
-        steps = self._ends_of(endings)
-        writing = self.store.write_ends_aside([_ring_step(before, step) for before, step in steps])
+        writing = self.store.write_ends(
+            [_ring_step(before, step) for before, step in steps], meanwhile=partial(self._prepare, steps)
+        )
         if writing is None:
             return False
+        if not writing.done():
+            return await self._shown_late(steps, writing)
+        return self._is_shown(steps, writing.result())
+
+    def _prepare(self, steps: Sequence[tuple[Container, lifecycle.Step]]) -> None:
+        for _, step in steps:
+            for exit in step.exits:
+                self.others.being_stored(exit)
+
+    async def _shown_late(
+        self,
+        steps: Sequence[tuple[Container, lifecycle.Step]],
+        writing: asyncio.Future[tuple[Event, ...] | None],
+    ) -> bool:
+        """The loop goes on while the disk takes its time. These containers are in a step until then."""
         written = asyncio.Event()
         self._being_written |= dict.fromkeys((before.id for before, _ in steps), written)
         try:
-            numbered = await writing
-            if numbered is None:
-                return False
-            self._show_ends(steps, numbered)
+            return self._is_shown(steps, await writing)
         finally:
             for before, _ in steps:
                 del self._being_written[before.id]
             written.set()
+
+    def _is_shown(self, steps: Sequence[tuple[Container, lifecycle.Step]], numbered: tuple[Event, ...] | None) -> bool:
+        if numbered is None:
+            return False
+        self._show_ends(steps, numbered)
         return True
 
     def _ends_of(self, endings: Sequence[tuple[Container, lifecycle.Ended]]) -> list[tuple[Container, lifecycle.Step]]:

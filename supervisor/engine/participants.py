@@ -1,6 +1,6 @@
 """The parts of the daemon that have a share in the life of containers beside the node, each at the moments it names."""
 
-from supervisor.model.values import Container, Report, RunKey
+from supervisor.model.values import Container, Exit, Report, RunKey
 
 
 class Participant:
@@ -38,6 +38,10 @@ class Participant:
     async def before_end(self, container_id: str) -> None:
         """The end of a run is known, and about to be stored. Bounded. Not called where no part delays an end."""
 
+    def being_stored(self, exit: Exit) -> None:
+        """This end is on its way to the disk, and nobody may learn of it yet: what does not depend on that can be
+        prepared."""
+
     async def before_clean_up(self, container_id: str) -> None:
         """The end is stored, and what is left of the run is about to go."""
 
@@ -65,6 +69,7 @@ class Participants(Participant):
         self._delaying = _having("delays_end", parts)
         self._before_make = _having("before_make", parts)
         self._exec_ended = _having("exec_ended", parts)
+        self._being_stored = _having("being_stored", parts)
         self._before_clean_up = _having("before_clean_up", parts)
         self._after_clean_up = _having("after_clean_up", parts)
         self._removing = _having("removing", parts)[::-1]
@@ -108,6 +113,10 @@ class Participants(Participant):
     async def before_end(self, container_id: str) -> None:
         for part in self._parts:
             await part.before_end(container_id)
+
+    def being_stored(self, exit: Exit) -> None:
+        for part in self._being_stored:
+            part.being_stored(exit)
 
     async def before_clean_up(self, container_id: str) -> None:
         for part in self._before_clean_up:

@@ -305,14 +305,15 @@ class Watch(ShimWatch):
         is_watched = self.init_fd >= 0 and not (self.is_unheld or self.blind or self.reported)
         return is_watched and (self.executed or not self.executes) and not epoll.read_ready(self.init_fd)
 
-    def look(self) -> None:
-        """Ask every witness, and report the end once. Does nothing before there is an init, which has no end yet."""
+    def look(self, known: Record | None = None) -> None:
+        """Ask every witness, and report the end once. Does nothing before there is an init, which has no end yet.
+        `known`: its record, which was read just now."""
         if self.reported or self.init is None:
             return
         if self.is_unheld:
             self._hold()
         try:
-            seen = self._look()
+            seen = self._look(known)
             verdict = evidence.judge(seen)
             if isinstance(verdict, Pending) and seen.dead_seconds >= evidence.ZOMBIE_PATIENCE_SECONDS:
                 self.kill_stopped_shim()  # since its zombie cannot be read here
@@ -403,9 +404,9 @@ class Watch(ShimWatch):
             self.init_fd = -1
         self.directory.close()
 
-    def _look(self) -> Look:
+    def _look(self, known: Record | None) -> Look:
         """Look at init first: its witnesses write before they reap it."""
-        record, _ = self._record()
+        record = known or self._record()[0]
         if record is not None and evidence.fits(record, self.init):  # the usual end: no other witness need be asked
             uncounted = self._oom_kills() if record.oom_kills < 0 else 0
             seen = self.executed
@@ -501,8 +502,9 @@ class Watch(ShimWatch):
     def _init_ready(self, _: int) -> None:
         """Init is dead or has been reaped. A living shim is woken by the same event and reports within moments. Looking
         at the other witnesses now would keep the loop from reading that, so they wait for SHIM_TELLS_SECONDS."""
-        if self.has_no_shim() or self.record() is not None:
-            return self.look()
+        record = self.record()
+        if record is not None or self.has_no_shim():
+            return self.look(record)
         if self.dead_at is None:
             self.dead_at = asyncio.get_running_loop().time()
         self._look_again(SHIM_TELLS_SECONDS)

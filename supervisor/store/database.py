@@ -9,7 +9,6 @@ host loses power, is stored at the next start, before anything is read.
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
 import re
 import sqlite3
@@ -65,7 +64,7 @@ class Store:
     """The database at `path`. Raises CannotStart, with the file untouched, when it is damaged or of a newer version.
 
     A store belongs to one event loop. Writes go to the writer thread, reads to a reading thread; only `write_ends`
-    blocks the loop, for a short flush. Reads see every acknowledged commit. Every other call raises StoreFailed if the
+    blocks the loop, for a quick flush. Reads see every acknowledged commit. Every other call raises StoreFailed if the
     disk does not answer within `limit_seconds`. `room_bytes`: size of a write-ahead log that need not grow with each
     commit, see Writer. `slow_seconds`: see RingEnds.
     """
@@ -86,8 +85,8 @@ class Store:
         with undone_on_failure(connection.close):
             self._ring_ends = ringends.opened(path, connection, slow_seconds)
         self._writer = Writer(path, connection, lock_seconds, room_bytes)
-        self._ring_thread = threads.pool(1, "exitd-store-ring")
-        self._events_under_way: tuple[Event, ...] = ()  # events that another thread writes into the ring
+        self._finish_late: Callable[[], None] | None = None  # of the block that the loop does not wait for
+        self._events_under_way: tuple[Event, ...] = ()  # its events
         self._void = list[range]()
         self._reader: sqlite3.Connection | None = None
         self._reading = threads.pool(1, "exitd-store-read")
@@ -121,7 +120,7 @@ class Store:
         return bool(self._void) and any(seq in numbers for numbers in self._void)
 
     def first_under_way(self) -> int | None:
-        """Return the number of the first event that another thread writes into the ring; None if there is none. Later
+        """Return the number of the first event on its way into the ring; None if there is none. Later
         numbers may be stored before it."""
         return self._events_under_way[0].seq if self._events_under_way else None
 
@@ -175,55 +174,49 @@ class Store:
     # -- ends that are reported before the database has them
 
     def write_ends(
-        self, steps: Sequence[tuple[Container, Container, Exit, tuple[Event, ...]]]
-    ) -> tuple[Event, ...] | None:
-        """Put ends on the disk, each with its container before and after, and its events; return the events with their
-        numbers. Return None when the ring cannot take them: then `commit` does. Blocks the loop for a short flush.
+        self,
+        steps: Sequence[tuple[Container, Container, Exit, tuple[Event, ...]]],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> asyncio.Future[tuple[Event, ...] | None] | None:
+        """Put ends on the disk, each with its container before and after, and its events. Return the future of the
+        events with their numbers, which is done already unless the disk is slow; its result is None when the ring could
+        not take them. Return None when the ring cannot take them now: another such write may be under way. `commit`
+        stores what it does not take. `meanwhile` is called while the disk is writing.
 
         The caller calls `take_over_ends` next, and stores nothing else of these containers before that has succeeded.
         """
-        if not self._ring_ends.may_write(self._writer.flushing_seconds):
-            return None
-        ends, numbered = self._ring_ends_of(steps)
-        if self._ring_ends.write(ends):
-            return numbered
-        self._note_void(numbered)  # after an error the block may be in the file all the same, with these numbers
-        return None
-
-    def write_ends_aside(
-        self, steps: Sequence[tuple[Container, Container, Exit, tuple[Event, ...]]]
-    ) -> asyncio.Future[tuple[Event, ...] | None] | None:
-        """As `write_ends`, in another thread, which a slow disk may hold up. Return None where the ring cannot take
-        them now, and the future of what `write_ends` returns otherwise. There is one such write at a time."""
         if not self._ring_ends.may_begin:
             return None
         ends, numbered = self._ring_ends_of(steps)
-        put = self._ring_ends.begin(ends)
-        if put is None:
-            self._note_void(numbered)
+        if not self._ring_ends.begin(ends):
+            self._note_void(numbered)  # after an error the block may be in the file all the same, with these numbers
             return None
-        self._events_under_way = numbered
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[Event, ...] | None] = loop.create_future()
-
-        def done(thread: "concurrent.futures.Future[float]") -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the next start finds the block
-                loop.call_soon_threadsafe(
-                    self._written_aside, ends, numbered, thread.exception() or thread.result(), future
-                )
-
-        self._ring_thread.submit(put).add_done_callback(done)
+        meanwhile()
+        if self._ring_ends.has_ended(self._writer.flushing_seconds):
+            self._finish_ends(ends, numbered, future)
+        else:
+            self._events_under_way = numbered
+            self._finish_late = partial(self._finish_ends, ends, numbered, future)
+            loop.add_reader(self._ring_ends.event_fd, self._ends_written)
         return future
 
-    def _written_aside(
+    def _ends_written(self) -> None:
+        """The block that the loop did not wait for is written. Repeatable."""
+        finish, self._finish_late = self._finish_late, None
+        if finish is not None:
+            asyncio.get_running_loop().remove_reader(self._ring_ends.event_fd)
+            finish()
+
+    def _finish_ends(
         self,
         ends: Sequence[tuple[RingEnd, Container]],
         numbered: tuple[Event, ...],
-        outcome: float | BaseException,
         future: asyncio.Future[tuple[Event, ...] | None],
     ) -> None:
         self._events_under_way = ()
-        is_written = self._ring_ends.finish(ends, outcome)
+        is_written = self._ring_ends.finish(ends)
         if not is_written:
             self._note_void(numbered)
         if not future.done():
@@ -474,20 +467,18 @@ class Store:
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._close_reader, limit_seconds)
-        await loop.run_in_executor(None, self._end_ring_thread, limit_seconds)
+        if self._finish_late is not None:  # its ends are stored as the others are, also if nobody waits for them
+            if await loop.run_in_executor(None, self._ring_ends.await_end, limit_seconds):
+                self._ends_written()
+            else:
+                loop.remove_reader(self._ring_ends.event_fd)
+                self._finish_late = None
         if self._ring_ends.unstored():
             self.take_over_ends()
         self._writer.stop()
         has_ended = await loop.run_in_executor(None, self._writer.wait_ended, limit_seconds)
         self._ring_ends.close()
         return has_ended
-
-    def _end_ring_thread(self, limit_seconds: float) -> None:
-        """Wait for the block under way, whose ends are stored then as the others are."""
-        with contextlib.suppress(RuntimeError, TimeoutError):  # closed before; or the disk hangs
-            last = self._ring_thread.submit(int)
-            self._ring_thread.shutdown(wait=False)
-            last.result(limit_seconds)
 
     def _close_reader(self, limit_seconds: float) -> None:
         with contextlib.suppress(RuntimeError, TimeoutError):  # closed before; or the disk hangs, like the writer

@@ -1,7 +1,7 @@
 """Keeps ends on the disk from the moment they are reported until the database has them.
 
-A file of pages beside the database. A report waits for one write of one block, with O_DSYNC: half the time of a commit,
-and no other thread. Each block has a number, a checksum, and the identity of its database. After a crash, `blocks`
+A file of pages beside the database. A report waits for one write of one block, with O_DSYNC: half the time of a commit.
+Each block has a number, a checksum, and the identity of its database. After a crash, `blocks`
 finds those that were written as a whole; one that was torn has not been reported. A page is written again only when the
 database no longer needs it.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from shim.frozen import frozen
 from shim.undo import undone_on_failure
 from supervisor.model.errors import CannotStart
+from supervisor.store.blockwriter import BlockWriter
 
 MAGIC = b"\xffexr"  # no text begins like this, so what an overwritten block has left is never taken for a block
 VERSION = 1
@@ -72,22 +73,22 @@ class Placed:
 
 
 class Ring:
-    """The open file. Belongs to one event loop, which `write` blocks for the time of a flush."""
+    """The open file. Belongs to one event loop. One block at a time is written: `begin`, `has_ended`, `finish`."""
 
     def __init__(self, path: Path, identity: bytes) -> None:
-        """Open the file, or make it, with all of its pages written. Raises OSError."""
-        self.seconds = 0.0  # that the last write took
-        self._write_began = 0.0  # of the one in progress; 0: there is none
+        """Open the file, or make it, with all of its pages written. Raises OSError, CannotStart."""
+        self._begun = 0.0  # when the write under way was begun
         self._identity = identity
         self._used: deque[tuple[int, int, int]] = deque()  # number, first page, pages: oldest first
         self._next_page = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_DSYNC | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
-        with undone_on_failure(self.close):
+        with undone_on_failure(lambda: os.close(self._fd)):
             missing = PAGES * PAGE_BYTES - os.fstat(self._fd).st_size
             if missing > 0:  # written, not only reserved: the first write to a reserved page takes as long as a new one
                 os.pwrite(self._fd, bytes(missing), PAGES * PAGE_BYTES - missing)
                 os.fsync(self._fd)
+            self._writer = BlockWriter(str(path), BLOCK_PAGES * PAGE_BYTES)
 
     def read(self) -> bytes:
         """Return the whole file. Raises OSError."""
@@ -96,15 +97,6 @@ class Ring:
     @property
     def is_half_full(self) -> bool:
         return sum(pages for _, _, pages in self._used) > PAGES // 2
-
-    def write(self, number: int, payload: bytes) -> None:
-        """Write the block; it is on the disk when this returns. Raises RingFull, or OSError, after which it may be."""
-        placed = self.place(number, payload)
-        self._write_began = time.perf_counter()
-        try:
-            self.seconds = self.put(placed)
-        finally:
-            self._write_began = 0.0
 
     def place(self, number: int, payload: bytes) -> Placed:
         """Give the block its pages, which no other gets until `free`. Raises RingFull."""
@@ -115,20 +107,25 @@ class Ring:
         self._next_page = page + pages
         return Placed(data, page * PAGE_BYTES)
 
-    def put(self, placed: Placed) -> float:
-        """Write a block where it was placed; it is on the disk when this returns. Return how many seconds that took.
-        May be called in another thread. Raises OSError, after which it may be on the disk."""
-        begun = time.perf_counter()
-        written = os.pwrite(self._fd, placed.data, placed.offset)
-        if written != len(placed.data):
-            raise OSError(f"{written} of {len(placed.data)} bytes written")
-        return time.perf_counter() - begun
+    def begin(self, placed: Placed) -> None:
+        """Begin to write a block where it was placed. Raises OSError, after which it may be on the disk."""
+        self._begun = time.perf_counter()
+        self._writer.begin(placed.data, placed.offset)
+
+    def has_ended(self, seconds: float) -> bool:
+        """Wait so long at most for the write under way. Return whether it has ended."""
+        return self._writer.has_ended(seconds)
 
     @property
-    def writing_seconds(self) -> float:
-        """How long the write in progress has taken so far; 0 without one. For other threads: the loop waits for it."""
-        began = self._write_began
-        return time.perf_counter() - began if began else 0.0
+    def event_fd(self) -> int:
+        """Readable when the write under way has ended."""
+        return self._writer.event_fd
+
+    def finish(self) -> float:
+        """Return how many seconds the write that has ended took; the block is on the disk. Raises OSError, after which
+        it may be."""
+        self._writer.finish()
+        return time.perf_counter() - self._begun
 
     def free(self, number: int) -> None:
         """The database has all blocks up to this number on the disk: their pages may be written again."""
@@ -140,6 +137,7 @@ class Ring:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+            self._writer.close()
 
     def _place_for(self, pages: int) -> int:
         """Return the first page for a block, which is in one piece. Raises RingFull."""

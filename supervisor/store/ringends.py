@@ -9,8 +9,8 @@ reported from it, and its events' numbers are void. Every transaction after that
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 
 import structlog
@@ -34,73 +34,79 @@ class RingEnds:
     """The ring, and the ends that it has and the database has not. Belongs to one event loop."""
 
     def __init__(self, own: Ring | None, number: int, slow_seconds: Callable[[], float]) -> None:
-        """`number`: of the newest block there has been. `slow_seconds`: after a flush that takes longer, and until a
-        quicker one, ends are written by another thread, where a flush holds up nobody; 0: the ring is not used."""
+        """`number`: of the newest block there has been. `slow_seconds`: so long the event loop waits for a flush, and
+        not at all after a longer one, until a quicker one; 0: the ring is not used."""
         self._ring = own
         self._slow_seconds = slow_seconds
         self._number = number
         self._ends: dict[RunKey, tuple[RingEnd, Container, int]] = {}  # with its block; oldest first
         self._is_slow = False
-        self._under_way = 0  # the number of the block that another thread writes; 0: there is none
+        self._under_way = 0  # the number of the block that is being written; 0: there is none
+        self._waits_since = 0.0  # perf_counter; 0: the event loop does not wait for the disk
         self.failed = 0  # the number of the block whose write failed; 0: none
         self.writes = Histogram()  # of blocks into the ring
-
-    def may_write(self, flushing_seconds: float) -> bool:
-        """`flushing_seconds`: how long the writer's thread has been flushing by now."""
-        is_free = self._ring is not None and not self._under_way
-        return is_free and not self._is_slow and flushing_seconds < self._slow_seconds()
-
-    def write(self, ends: Sequence[tuple[RingEnd, Container]]) -> bool:
-        """Write ends, each with the container that it leaves, in one block. Return True when they are on the disk;
-        False when the ring cannot take them."""
-        if self._ring is None:
-            return False
-        try:
-            self._number += 1  # first: after an error the block may be in the file all the same
-            self._ring.write(self._number, ringcodec.encode(end for end, _ in ends))
-        except RingFull:
-            return False
-        except OSError as error:
-            self._give_up(self._number, error)
-            return False
-        self._written(self._number, ends, self._ring.seconds)
-        return True
 
     @property
     def may_begin(self) -> bool:
         """Whether `begin` may be called: there is a ring, which is to be used, and no block under way."""
         return self._ring is not None and not self._under_way and self._slow_seconds() > 0
 
-    def begin(self, ends: Sequence[tuple[RingEnd, Container]]) -> Callable[[], float] | None:
-        """Begin to write ends in one block, however slow the disk is. Return what another thread is to call: it returns
-        the seconds that it took, or raises OSError. `finish` follows. Return None when the ring has no room."""
+    def begin(self, ends: Sequence[tuple[RingEnd, Container]]) -> bool:
+        """Begin to write ends, each with the container that it leaves, in one block; `has_ended` and `finish` follow.
+        Return False when the ring cannot take them."""
         assert self._ring is not None and not self._under_way
-        self._number += 1
+        self._number += 1  # first: after an error the block may be in the file all the same
+        self._waits_since = time.perf_counter()
         try:
-            placed = self._ring.place(self._number, ringcodec.encode(end for end, _ in ends))
+            self._ring.begin(self._ring.place(self._number, ringcodec.encode(end for end, _ in ends)))
         except RingFull:
-            return None
-        self._under_way = self._number
-        return partial(self._ring.put, placed)
-
-    def finish(self, ends: Sequence[tuple[RingEnd, Container]], outcome: float | BaseException) -> bool:
-        """Note what came of the block under way: the seconds that it took, or the error. Return whether its ends are on
-        the disk."""
-        number, self._under_way = self._under_way, 0
-        if isinstance(outcome, BaseException):
-            self._give_up(number, outcome)
             return False
-        self._written(number, ends, outcome)
+        except OSError as error:
+            self._give_up(self._number, error)
+            return False
+        finally:
+            self._waits_since = 0.0
+        self._under_way = self._number
         return True
 
-    def _written(self, number: int, ends: Sequence[tuple[RingEnd, Container]], seconds: float) -> None:
+    def has_ended(self, flushing_seconds: float) -> bool:
+        """Return whether the write of the block under way has ended; wait for that while it takes no longer than a
+        quick disk does. `flushing_seconds`: how long the database has been flushing by now."""
+        assert self._ring is not None and self._under_way
+        is_slow = self._is_slow or flushing_seconds >= self._slow_seconds()
+        self._waits_since = time.perf_counter()
+        try:
+            return self._ring.has_ended(0 if is_slow else self._slow_seconds())
+        finally:
+            self._waits_since = 0.0
+
+    @property
+    def event_fd(self) -> int:
+        """Readable when the write of the block under way has ended."""
+        assert self._ring is not None
+        return self._ring.event_fd
+
+    def finish(self, ends: Sequence[tuple[RingEnd, Container]]) -> bool:
+        """Note what came of the block, whose write has ended. Return whether its ends are on the disk."""
+        assert self._ring is not None and self._under_way
+        number, self._under_way = self._under_way, 0
+        try:
+            seconds = self._ring.finish()
+        except OSError as error:
+            self._give_up(number, error)
+            return False
         self._is_slow = seconds > self._slow_seconds()
         self.writes.observe(seconds)
         self._ends.update((end.key, (end, after, number)) for end, after in ends)
+        return True
 
-    def _give_up(self, number: int, error: BaseException) -> None:
-        why = error.strerror if isinstance(error, OSError) else None
-        log.error("the ring of ends is given up, the database stores them alone", why=why or str(error))
+    def await_end(self, seconds: float) -> bool:
+        """Wait so long at most for the block under way. Return whether there is none any more. For another thread, when
+        the loop has nothing else to do."""
+        return not self._under_way or self._ring is None or self._ring.has_ended(seconds)
+
+    def _give_up(self, number: int, error: OSError) -> None:
+        log.error("the ring of ends is given up, the database stores them alone", why=error.strerror or str(error))
         self.failed = number
         if self._ring is not None:
             self._ring.close()
@@ -108,9 +114,9 @@ class RingEnds:
 
     @property
     def writing_seconds(self) -> float:
-        """See Ring; for other threads."""
-        own = self._ring
-        return own.writing_seconds if own is not None else 0.0
+        """How long the event loop has been waiting for the disk; 0 if it does not. For other threads."""
+        since = self._waits_since
+        return time.perf_counter() - since if since else 0.0
 
     def unstored(self) -> tuple[RingEnd, ...]:
         """Return the ends that the database has not, oldest first."""

@@ -187,7 +187,7 @@ def is_in_a_turn(s: State) -> bool:
 
 @step(
     "exitd writes the ring",
-    "supervisor/store/ringends.py:RingEnds.write",
+    "supervisor/store/ringends.py:RingEnds.begin",
     "an ordinary end, with its event's number: one flushed write",
 )
 def _(s: State, rules: Rules) -> Iterable[State]:

@@ -51,5 +51,14 @@ async def opened(path: Path, **options: Any) -> AsyncIterator[Store]:
         assert await store.close()
 
 
+async def written(
+    store: Store, *ends: tuple[Container, Container, Exit, tuple[Event, ...]]
+) -> tuple[Event, ...] | None:
+    """The events with their numbers, of ends that were put into the ring; None where it takes nothing, now or in the
+    end."""
+    writing = store.write_ends(ends)
+    return await writing if writing is not None else None
+
+
 async def all_exits(store: Store) -> list[Exit]:
     return [exit async for page in store.exit_pages() for exit in page]

@@ -76,6 +76,22 @@ def test_a_number_that_proves_nothing_stands_beside_unknown() -> None:
     assert not message.HasField("code")
 
 
+def test_what_was_made_ready_is_what_would_have_been_built_and_of_that_very_exit() -> None:
+    ready, other = ended(Exited(0)), ended(Exited(0))
+    replies.make_ready(ready)
+    assert replies.exit_message(ready) is replies.exit_message(ready)
+    assert replies.exit_message(ready) == replies.exit_message(other)
+    assert replies.exit_message(other) is not replies.exit_message(ready)
+
+
+def test_of_what_is_made_ready_the_newest_are_kept() -> None:
+    exits = [ended(Exited(code % 256)) for code in range(2 * replies.MOST_READY)]
+    for each in exits:
+        replies.make_ready(each)
+    kept = [each for each in exits if replies.exit_message(each) is replies.exit_message(each)]
+    assert kept == exits[-replies.MOST_READY :]
+
+
 def test_everything_else_of_an_exit_arrives() -> None:
     exit = ended(
         Exited(1),

@@ -36,8 +36,8 @@ from supervisor.model.values import (
 from supervisor.store.database import Store, Transaction
 from tests.supervisor import happenings
 from tests.supervisor.fakes import LIMIT_SECONDS, World, in_loop, until, world
-from tests.supervisor.store.test_ringends import SlowDisk
-from tests.supervisor.stored import opened
+from tests.supervisor.store.slowdisk import SlowDisk
+from tests.supervisor.stored import opened, written
 
 WEB = Spec(name="web")
 
@@ -92,27 +92,25 @@ async def long_way(store: Store, steps: list[tuple[Container, lifecycle.Step]]) 
 
 
 async def short_way(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
-    put(store, steps)
+    await put(store, steps)
     await store.take_over_ends()
 
 
-async def short_way_aside(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
-    """By another thread, as while the disk is slow."""
-    for some in together(steps):
-        writing = store.write_ends_aside(some)
-        assert writing is not None and await writing is not None
-    await store.take_over_ends()
+async def short_way_of_a_slow_disk(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
+    """Which nobody waits for."""
+    store._ring_ends._slow_seconds = lambda: 1e-9
+    await short_way(store, steps)
 
 
 async def short_way_and_a_crash(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
     """Only the ring has them when the next store opens it."""
-    put(store, steps)
+    await put(store, steps)
     store._ring_ends._ends.clear()  # what a crash leaves of them
 
 
-def put(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
+async def put(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
     for some in together(steps):
-        assert store.write_ends(some) is not None
+        assert await written(store, *some) is not None
 
 
 def together(
@@ -138,7 +136,7 @@ def test_what_is_stored_and_answered_is_the_same_byte_for_byte(tmp_path: Path) -
             found = [await store.last_exit(before.id, before.run) for before, _ in steps]
             return [replies.exit_message(each).SerializeToString(deterministic=True) for each in found if each]
 
-    ways = (long_way, short_way, short_way_aside, short_way_and_a_crash)
+    ways = (long_way, short_way, short_way_of_a_slow_disk, short_way_and_a_crash)
     paths = [tmp_path / f"{way.__name__}.db" for way in ways]
     answers = [asyncio.run(store_by(way, path)) for way, path in zip(ways, paths, strict=True)]
     long, short, aside, crashed = (rows(path) for path in paths)
@@ -159,9 +157,9 @@ def counted_writes(w: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     write = w.store.write_ends
 
-    def counted(steps: list[object]) -> object:
+    def counted(steps: list[object], meanwhile: Callable[[], None]) -> object:
         found.append(len(steps))
-        return write(steps)  # type: ignore[arg-type]
+        return write(steps, meanwhile)  # type: ignore[arg-type]
 
     monkeypatch.setattr(w.store, "write_ends", counted)
     return found
@@ -247,14 +245,13 @@ async def test_a_disk_that_is_slow_holds_up_nobody_but_who_waits_for_these_ends(
     writes: list[int] = []
     async with world(tmp_path) as w:
         ids = await asyncio.gather(*(w.running(Spec(name=f"c{n}", restart=restart.parse("always"))) for n in range(6)))
-        aside = w.store.write_ends_aside
+        write = w.store.write_ends
 
-        def counted(steps: list[object]) -> object:
+        def counted(steps: list[object], meanwhile: Callable[[], None]) -> object:
             writes.append(len(steps))
-            return aside(steps)  # type: ignore[arg-type]
+            return write(steps, meanwhile)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(w.store, "write_ends_aside", counted)
-        w.store._ring_ends._is_slow = True
+        monkeypatch.setattr(w.store, "write_ends", counted)
         with SlowDisk(monkeypatch) as disk:
             w.manager.ends(ids[0], status=Exited(1))
             await until(lambda: writes == [1])
@@ -266,9 +263,32 @@ async def test_a_disk_that_is_slow_holds_up_nobody_but_who_waits_for_these_ends(
             disk.go()
             await until(lambda: all(w.node.containers[id].phase is not Phase.RUNNING for id in ids))
         await stop
-        assert writes in ([1], [1, 5])  # by then the disk is known to be quick again
+        assert writes == [1, 5]
         found = {exit.key.container: exit.status for exit in await w.store.exits()}
         assert found == {id: Exited(1 if id == ids[0] else 2) for id in ids}
+
+
+@in_loop
+async def test_while_the_disk_is_writing_an_end_can_be_prepared_and_nobody_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[tuple[Exit, Phase]] = []
+    async with world(tmp_path) as w:
+        id = await w.running(WEB)
+
+        class Preparing(Participant):
+            def being_stored(self, exit: Exit) -> None:
+                prepared.append((exit, w.node.containers[id].phase))
+
+        w.join(Preparing())
+        with SlowDisk(monkeypatch) as disk:
+            w.manager.ends(id, status=Exited(7))
+            await until(lambda: prepared)
+            assert w.node.containers[id].phase is Phase.RUNNING and await w.store.exits() == []
+            disk.go()
+            await until(lambda: w.node.containers[id].phase is Phase.EXITED)
+        assert [(each.status, phase) for each, phase in prepared] == [(Exited(7), Phase.RUNNING)]
+        assert w.node.containers[id].exit is prepared[0][0]
 
 
 @in_loop
@@ -277,9 +297,7 @@ async def test_an_end_that_a_slow_disk_refuses_takes_the_long_way(
 ) -> None:
     async with world(tmp_path) as w:
         id = await w.running(WEB)
-        w.store._ring_ends._is_slow = True
-        with SlowDisk(monkeypatch) as disk:
-            disk.error = OSError(errno.EIO, "no")
+        with SlowDisk(monkeypatch, OSError(errno.EIO, "no")) as disk:
             w.manager.ends(id, status=Exited(7))
             disk.go()
             await until(lambda: w.node.containers[id].phase is Phase.EXITED)

@@ -8,7 +8,7 @@ from supervisor.engine.participants import Participant, Participants
 from supervisor.model.lifecycle import RemoveAsked
 from supervisor.model.values import By, Container, Exited, Phase, Process, Report, RunKey, Source, Spec
 from tests.supervisor.fakes import in_loop, until, world
-from tests.supervisor.happenings import container
+from tests.supervisor.happenings import container, exit_of
 
 ASKED = "delays_end"  # no moment, but a question
 MOMENTS = {name for name, _ in inspect.getmembers(Participant, inspect.isfunction)} - {ASKED}
@@ -42,6 +42,8 @@ def test_each_moment_comes_to_all_of_them_and_what_is_taken_down_in_the_reverse_
             call(container())
         elif moment == "exec_ended":
             call(RunKey("c1", 1, "e1"), report)
+        elif moment == "being_stored":
+            call(exit_of(1))
         elif moment in ("turning", "turned"):
             call("c1")
         else:

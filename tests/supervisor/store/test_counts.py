@@ -30,7 +30,7 @@ from supervisor.store import codec, counts, ringends, schema
 from supervisor.store.counts import Count
 from supervisor.store.database import AlreadyStored, Keep, Store, Transaction
 from tests.supervisor.store.test_ringends import end_of, run_of
-from tests.supervisor.stored import all_exits, container, ended, event, opened
+from tests.supervisor.stored import all_exits, container, ended, event, opened, written
 
 WEB = Names("shop", "web-0", "app", "img:1")
 
@@ -90,12 +90,12 @@ def test_ends_of_the_ring_are_counted_before_and_after_the_database_has_them(pat
         async with opened(path) as store:
             ones = [await run_of(store, f"c{number}") for number in range(3)]
             await store.commit(Transaction(exits=(ended("c9"),)))
-            store.write_ends([end_of(one) for one in ones[:2]])
+            await written(store, *map(end_of, ones[:2]))
             before = await store.counts()
             assert values(before, counts.EXITS) == {("container", "exited", "self", "record", "", "ended"): 3}
             await store.take_over_ends()
             assert sorted(await store.counts(), key=str) == sorted(before, key=str)
-            store.write_ends([end_of(ones[2])])
+            await written(store, end_of(ones[2]))
         async with opened(path) as store:
             assert await exits_counted(store) == 4
 
@@ -106,7 +106,7 @@ def test_an_end_that_the_database_has_from_elsewhere_is_not_counted_for_the_ring
     async def main() -> None:
         async with opened(path) as store:
             before, after, exit, events = end_of(await run_of(store, "c1"))
-            store.write_ends([(before, after, exit, events)])
+            await written(store, (before, after, exit, events))
             await store.commit(Transaction((after,), exits=(exit,), events=events))
             assert await exits_counted(store) == 1
             await store.take_over_ends()
@@ -121,7 +121,7 @@ def test_an_end_that_the_database_has_had_and_pruned_is_not_counted_again(path: 
     async def main() -> None:
         async with opened(path) as store:
             step = end_of(await run_of(store, "c"))
-            store.write_ends([step])
+            await written(store, step)
             ((exit, block),) = store._ring_ends.blocks()
             await store.take_over_ends()
             await store.commit(Transaction(removed=("c",)))
@@ -163,7 +163,7 @@ def test_the_memory_kills_of_an_end_in_the_ring_are_those_that_were_not_counted_
             before, after, exit, events = end_of(await run_of(store, "c"))
             await store.commit(Transaction(memory_kills=(MemoryKills(RunKey("c", 1), 2, WEB, 7),)))
             killed_ = replace(exit, oom=Oom(True, 3), names=WEB)
-            store.write_ends([(before, replace(after, exit=killed_), killed_, events)])
+            await written(store, (before, replace(after, exit=killed_), killed_, events))
             for _ in range(2):
                 assert values(await store.counts(), counts.KILLS) == {("shop", "web-0", "app"): 3}
                 await store.take_over_ends()
@@ -319,7 +319,7 @@ class Life:
                     await self.store.commit(Transaction(exits=(self.given[0],)))
         elif name == "ring":
             step = end_of(await run_of(self.store, id))
-            assert self.store.write_ends([step]) is not None
+            assert await written(self.store, step) is not None
             self.given.append(step[2])
         elif name == "take over":
             await self.store.take_over_ends()

@@ -12,7 +12,8 @@ from supervisor.model.taskfacts import Notice
 from supervisor.model.values import Event
 from supervisor.store.database import AlreadyStored, Keep, Store, Transaction
 from supervisor.store.events import Bookmark, EventLog, Item, Lost
-from tests.supervisor.store.test_ringends import SlowDisk, end_of
+from tests.supervisor.store.slowdisk import SlowDisk
+from tests.supervisor.store.test_ringends import end_of
 from tests.supervisor.stored import container, ended
 
 FOREVER = Keep(events=10**9, events_age_ns=10**18, exits=10**9, exits_age_ns=10**18)
@@ -158,8 +159,8 @@ def test_an_event_on_its_way_into_the_ring_is_waited_for_however_slow_the_disk_i
         async with opened(path, gap_seconds=0.01) as world:
             stream = await world.log.subscribe()
             with SlowDisk(monkeypatch) as disk:
-                writing = world.store.write_ends_aside([end_of(container("c1"))])
-                assert writing is not None
+                writing = world.store.write_ends([end_of(container("c1"))])
+                assert writing is not None and not writing.done()
                 later = await world.happens("b")
                 await asyncio.sleep(0.1)
                 assert world.log.last_seq == 0

@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +19,12 @@ from supervisor.model.errors import CannotStart, StoreFailed
 from supervisor.model.values import Container, Event, Exit, Exited, Phase, Signaled, Unknown
 from supervisor.store import ringends
 from supervisor.store.database import Keep, Store, Transaction
-from supervisor.store.ring import PAGES, Placed, Ring
-from tests.supervisor.stored import all_exits, container, ended, event, opened
+from supervisor.store.ring import PAGES, Ring
+from tests.supervisor.store.slowdisk import SlowDisk
+from tests.supervisor.stored import all_exits, container, ended, event, opened, written
 
 PROJECT = Path(__file__).parents[3]
+BROKEN = OSError(errno.EIO, os.strerror(errno.EIO))
 Reported = tuple[Container, Container, Exit, tuple[Event, ...]]
 
 
@@ -80,7 +81,7 @@ def test_before_the_database_has_an_end_it_is_read_as_after(path: Path) -> None:
         async with opened(path) as store:
             ones = [await run_of(store, id) for id in ("c1", "c2")]
             await store.commit(Transaction(exits=(ended("c0", at_ns=6, status=Unknown("gone")),)))
-            numbered = store.write_ends([end_of(one, at_ns=5 + 2 * number) for number, one in enumerate(ones)])
+            numbered = await written(store, *(end_of(one, at_ns=5 + 2 * number) for number, one in enumerate(ones)))
             assert numbered is not None and [each.seq for each in numbered] == [3, 4, 5, 6]
             before = await read(store)
             with closing(sqlite3.connect(path)) as other:
@@ -107,7 +108,7 @@ async def main():
     store = Store(Path(sys.argv[1]))
     ones = [await run_of(store, f"c{number}") for number in range(9)]
     for number, one in enumerate(ones):
-        numbered = store.write_ends([end_of(one, at_ns=number, code=number)])
+        numbered = await store.write_ends([end_of(one, at_ns=number, code=number)])
         print(*(each.seq for each in numbered), flush=True)
         if number == 4:
             await store.take_over_ends()
@@ -172,7 +173,7 @@ def test_an_end_that_the_database_has_already_brings_nothing_twice(path: Path) -
     async def main() -> None:
         async with opened(path) as store:
             before, after, exit, events = end_of(await run_of(store, "c1"))
-            store.write_ends([(before, after, exit, events)])
+            await written(store, (before, after, exit, events))
             await store.commit(Transaction((replace(after, clean=True),), exits=(exit,), events=events))
             await store.take_over_ends()
             assert [each.type for each in await store.events_after(0, 100)] == ["start", "oom", "exit"]
@@ -242,15 +243,12 @@ def test_without_room_for_a_ring_the_database_does_it_alone(path: Path, monkeypa
 def test_a_ring_that_fails_is_given_up_and_no_number_is_given_twice(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> int:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     async def main() -> None:
         async with opened(path) as store:
             one, other = await run_of(store, "c1"), await run_of(store, "c2")
-            with monkeypatch.context() as patched:
-                patched.setattr(os, "pwrite", broken)
-                assert store.write_ends([end_of(one)]) is None
+            with SlowDisk(monkeypatch, BROKEN) as disk:
+                disk.go()
+                assert await written(store, end_of(one)) is None
             assert store.write_ends([end_of(other)]) is None
             assert store.is_void(3) and store.is_void(4) and not store.is_void(5)
             (new,) = await store.commit(Transaction(events=(event("c1"),)))
@@ -272,18 +270,14 @@ def test_a_block_whose_write_seemed_to_fail_does_not_come_back(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its events' numbers are void: readers have passed them by the time of the next start."""
-    write = os.pwrite
-
-    def written_and_failed(fd: int, data: bytes, at: int) -> int:
-        write(fd, data, at)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     async def main() -> None:
         async with opened(path) as store:
             one = await run_of(store, "c1")
-            with monkeypatch.context() as patched:
-                patched.setattr(os, "pwrite", written_and_failed)
-                assert store.write_ends([end_of(one)]) is None
+            with SlowDisk(monkeypatch, BROKEN) as disk:
+                disk.writes_first = True
+                disk.go()
+                assert await written(store, end_of(one)) is None
             before = copied(path, tmp_path / "before")
             (later,) = await store.commit(Transaction(events=(event("later"),)))
             assert later.seq == 4
@@ -293,7 +287,7 @@ def test_a_block_whose_write_seemed_to_fail_does_not_come_back(
         async with opened(after) as store:
             assert [each.seq for each in await store.events_after(0, 100)] == [1, 4]
             assert await all_exits(store) == []
-            assert store.write_ends([end_of(one)]) is not None
+            assert await written(store, end_of(one)) is not None
             once_more = copied(after, tmp_path / "once-more")
         async with opened(once_more) as store:
             assert [each.seq for each in await store.events_after(0, 100)] == [1, 4, 5, 6]
@@ -314,14 +308,14 @@ async def main():
     path, flushed = Path(sys.argv[1]), sys.argv[2]
     store = Store(path)
     one = await run_of(store, "c1")
-    assert store.write_ends([end_of(one)]) is not None
+    assert await store.write_ends([end_of(one)]) is not None
     shutil.copy(f"{path}-wal", flushed)
     await store.take_over_ends()
     os.kill(os.getpid(), signal.SIGKILL)
 
 async def again():
     store = Store(Path(sys.argv[1]))
-    assert store.write_ends([end_of(container("c2"))]) is not None
+    assert await store.write_ends([end_of(container("c2"))]) is not None
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(again() if sys.argv[2] == "again" else main())
@@ -351,58 +345,47 @@ def test_an_end_survives_a_kill_the_next_end_and_a_power_cut(path: Path, tmp_pat
     asyncio.run(main())
 
 
-def test_a_slow_flush_leaves_the_ring_alone_until_a_quick_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_slow_flush_none_is_waited_for_until_a_quick_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patience: list[float] = []
+    has_ended = Ring.has_ended
+
+    def noted(ring: Ring, seconds: float) -> bool:
+        patience.append(seconds)
+        return has_ended(ring, seconds)
+
     async def main() -> None:
         async with opened(path) as store:
             ones = [await run_of(store, f"c{number}") for number in range(4)]
             with monkeypatch.context() as patched:
                 patched.setattr(ringends, "SLOW_SECONDS", 1e-9)
-                assert store.write_ends([end_of(ones[0])]) is not None
-                assert store.write_ends([end_of(ones[1])]) is None
-            assert store.write_ends([end_of(ones[2])]) is None
+                assert await written(store, end_of(ones[0])) is not None
+                assert await written(store, end_of(ones[1])) is not None
+            assert await written(store, end_of(ones[2])) is not None
             await store.commit(Transaction(events=(event("c1"),)))  # its flush is quick
-            assert store.write_ends([end_of(ones[3])]) is not None
+            assert await written(store, end_of(ones[3])) is not None
+
+    monkeypatch.setattr(Ring, "has_ended", noted)
+    asyncio.run(main())
+    assert patience == [1e-9, 0, 0, ringends.SLOW_SECONDS]
+    patience.clear()
+
+    async def busy() -> None:
+        async with opened(path) as store:
+            monkeypatch.setattr(type(store._writer), "flushing_seconds", ringends.SLOW_SECONDS)
+            assert await written(store, end_of(container("c9"))) is not None
+            assert patience == [0]
 
     asyncio.run(main())
 
 
-class SlowDisk:
-    """Blocks on their way into the ring stand still inside the block."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._go, self._monkeypatch = threading.Event(), monkeypatch
-        self.error: OSError | None = None
-
-    def __enter__(self) -> "SlowDisk":
-        put = Ring.put
-
-        def slow(ring: Ring, placed: Placed) -> float:
-            assert self._go.wait(30)
-            if self.error is not None:
-                raise self.error
-            return put(ring, placed)
-
-        self._monkeypatch.setattr(Ring, "put", slow)
-        return self
-
-    def go(self) -> None:
-        self._go.set()
-
-    def __exit__(self, *_: object) -> None:
-        self.go()
-
-
-def test_a_block_that_another_thread_writes_is_alone_and_the_mark_stays_below_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_on_its_way_is_alone_and_the_mark_stays_below_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with opened(path) as store:
             ones = [await run_of(store, f"c{number}") for number in range(3)]
-            assert store.write_ends([end_of(ones[0])]) is not None
+            assert await written(store, end_of(ones[0])) is not None
             with SlowDisk(monkeypatch) as disk:
-                writing = store.write_ends_aside([end_of(ones[1])])
-                assert writing is not None
-                assert store.write_ends_aside([end_of(ones[2])]) is None
+                writing = store.write_ends([end_of(ones[1])])
+                assert writing is not None and not writing.done()
                 assert store.write_ends([end_of(ones[2])]) is None
                 await store.take_over_ends()
                 assert [exit.key.container for exit in await all_exits(store)] == ["c0"]
@@ -413,41 +396,38 @@ def test_a_block_that_another_thread_writes_is_alone_and_the_mark_stays_below_it
                 numbered = await writing
             assert numbered is not None and [each.type for each in numbered] == ["oom", "exit"]
             assert sorted(exit.key.container for exit in await all_exits(store)) == ["c0", "c1"]
-            assert store.write_ends([end_of(ones[2])]) is not None
+            assert await written(store, end_of(ones[2])) is not None
 
     asyncio.run(main())
 
 
-def test_a_block_that_another_thread_cannot_write_is_void_and_the_ring_is_given_up(
+def test_a_block_that_cannot_be_written_after_a_while_is_void_and_the_ring_is_given_up(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         async with opened(path) as store:
             one = await run_of(store, "c1")
-            with SlowDisk(monkeypatch) as disk:
-                disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
-                writing = store.write_ends_aside([end_of(one)])
-                assert writing is not None
+            with SlowDisk(monkeypatch, BROKEN) as disk:
+                writing = store.write_ends([end_of(one)])
+                assert writing is not None and not writing.done()
                 disk.go()
                 assert await writing is None
             assert store.is_void(store.last_seq() + 1)
-            assert store.write_ends([end_of(one)]) is None and store.write_ends_aside([end_of(one)]) is None
+            assert store.write_ends([end_of(one)]) is None
             assert await all_exits(store) == []
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("is_waited_for", [True, False])
-def test_closing_stores_the_block_that_another_thread_writes(
-    path: Path, monkeypatch: pytest.MonkeyPatch, is_waited_for: bool
-) -> None:
+def test_closing_stores_the_block_on_its_way(path: Path, monkeypatch: pytest.MonkeyPatch, is_waited_for: bool) -> None:
     """Also where nobody waits for it any more."""
 
     async def main() -> None:
         async with opened(path) as store:
             one = await run_of(store, "c1")
             with SlowDisk(monkeypatch) as disk:
-                writing = store.write_ends_aside([end_of(one)])
+                writing = store.write_ends([end_of(one)])
                 assert writing is not None
                 if not is_waited_for:
                     writing.cancel()
@@ -460,12 +440,32 @@ def test_closing_stores_the_block_that_another_thread_writes(
     asyncio.run(main())
 
 
-def test_a_ring_that_is_not_to_be_used_is_not_written_by_another_thread_either(path: Path) -> None:
+def test_closing_gives_up_a_block_that_a_hanging_disk_does_not_take(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start finds it, if the disk takes it later."""
+
+    async def main() -> None:
+        async with opened(path) as store:
+            one = await run_of(store, "c1")
+            with SlowDisk(monkeypatch) as disk:
+                own = store._ring_ends._ring
+                writing = store.write_ends([end_of(one)])
+                await store.close(limit_seconds=0.05)
+                assert own is not None and writing is not None and not writing.done()
+                disk.go()
+                assert own.has_ended(30)
+        async with opened(path) as store:
+            assert [exit.key.container for exit in await all_exits(store)] == ["c1"]
+
+    asyncio.run(main())
+
+
+def test_a_ring_that_is_not_to_be_used_is_not_written(path: Path) -> None:
     async def main() -> None:
         async with opened(path, slow_seconds=lambda: 0.0) as store:
             one = await run_of(store, "c1")
             assert store.write_ends([end_of(one)]) is None
-            assert store.write_ends_aside([end_of(one)]) is None
 
     asyncio.run(main())
 
@@ -475,7 +475,7 @@ def test_a_ring_is_emptied_by_the_flushes_of_others_and_by_its_own(path: Path) -
         async with opened(path) as store:
             for number in range(3 * PAGES):
                 id = f"c{number}"
-                assert store.write_ends([end_of(container(id))]) is not None, f"no room for the end {number}"
+                assert await written(store, end_of(container(id))) is not None, f"no room for the end {number}"
                 await store.take_over_ends()
             assert len(await all_exits(store)) == 3 * PAGES
 
@@ -486,11 +486,11 @@ def test_a_full_ring_refuses_until_the_database_has_taken_over(path: Path) -> No
     async def main() -> None:
         async with opened(path) as store:
             reported = 0
-            while store.write_ends([end_of(container(f"c{reported}"))]) is not None:
+            while await written(store, end_of(container(f"c{reported}"))) is not None:
                 reported += 1
             assert reported == PAGES
             await store.take_over_ends()
-            assert store.write_ends([end_of(container("next"))]) is not None
+            assert await written(store, end_of(container("next"))) is not None
             assert len(await all_exits(store)) == PAGES + 1
 
     asyncio.run(main())
@@ -502,7 +502,7 @@ def test_a_database_that_refuses_takes_over_later_and_the_end_is_read_meanwhile(
             one = await run_of(store, "c1")
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
-                store.write_ends([end_of(one)])
+                await written(store, end_of(one))
                 with pytest.raises(StoreFailed):
                     await store.take_over_ends()
                 assert [exit.key.container for exit in await all_exits(store)] == ["c1"]
@@ -518,7 +518,7 @@ def test_closing_stores_what_was_only_reported(path: Path) -> None:
         async with opened(path) as store:
             before, after, exit, events = end_of(await run_of(store, "c1"))
             killed = replace(exit, status=Signaled(9))
-            store.write_ends([(before, replace(after, exit=killed), killed, events)])
+            await written(store, (before, replace(after, exit=killed), killed, events))
         with closing(sqlite3.connect(path)) as other:
             assert other.execute("SELECT count(*) FROM exits").fetchone() == (1,)
 
