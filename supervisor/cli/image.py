@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.cli import imageshape, output, pruning, spoken
+from supervisor.cli import imageshape, output, parse, pruning, spoken
 from supervisor.cli.app import Verbs, complain, connect, exit_code, now_ns
 from supervisor.cli.fetch import FETCHED, patience
 from supervisor.cli.files import write_tar
@@ -263,6 +263,7 @@ def _id(found: pb.Image, *, whole: bool) -> str:
 def _file(word: str) -> Iterator[str]:
     """Yield the path; for - that of a file with standard input, since the daemon reads files only. Raises
     BadRequest."""
+    parse.refuse_address(word)
     if word != "-":
         yield word
         return

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -142,6 +143,14 @@ def environment(words: Iterable[str], own: Mapping[str, str]) -> tuple[str, ...]
         elif word in own:
             complete.append(f"{word}={own[word]}")
     return tuple(complete)
+
+
+def refuse_address(file: str) -> None:
+    """Raises BadRequest when it is the address of a file that is elsewhere."""
+    if file.startswith(("http://", "https://")):
+        context = click.get_current_context(silent=True)
+        command = context.command_path if context is not None else "exitctl"
+        raise BadRequest(f"{file}: exitctl fetches no files; pipe it in: curl -fsSL {shlex.quote(file)} | {command} -")
 
 
 def lines_of(flag: str, files: Iterable[str]) -> tuple[str, ...]:

@@ -184,6 +184,7 @@ def inspectp(
 
 def read_text(file: str) -> str:
     """Return the file's text, of MOST_TEXT_BYTES at most; - is standard input. Raises BadRequest."""
+    parse.refuse_address(file)
     try:
         if file == "-":
             data = sys.stdin.buffer.read(MOST_TEXT_BYTES + 1)

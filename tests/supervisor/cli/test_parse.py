@@ -1,14 +1,17 @@
 """supervisor/cli/parse.py: words of the command line into values."""
 
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.cli import parse
+from supervisor.cli.__main__ import exitctl
 from supervisor.model.errors import BadRequest
 
 NOW = 1_800_000_000_000_000_000
@@ -154,3 +157,11 @@ def test_cpus_are_thousandths(text: str, milli: int) -> None:
 def test_what_is_no_number_of_cpus_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="number of CPUs"):
         parse.cpus_milli(text)
+
+
+@pytest.mark.parametrize(
+    "words", [["play", "https://x/a b.yaml"], ["image", "load", "http://x/a"], ["image", "import", "http://x/a"]]
+)
+def test_the_address_of_a_file_is_refused_with_how_to_fetch_it(words: list[str]) -> None:
+    done = CliRunner().invoke(exitctl, words, standalone_mode=False)
+    assert f"curl -fsSL {shlex.quote(words[-1])} | exitctl {' '.join(words[:-1])} -" in f"{done.output}{done.exception}"
