@@ -126,6 +126,7 @@ class AsyncClient:
         await self._ask(calls.pause(container).within(timeout))
 
     async def resume(self, container: str, *, timeout: float | None = None) -> None:
+        """Let a paused container go on."""
         await self._ask(calls.resume(container).within(timeout))
 
     async def rm(
@@ -151,6 +152,7 @@ class AsyncClient:
         return await self._ask(calls.ps(all=all, filters=filters).within(timeout))
 
     async def inspect(self, container: str, *, timeout: float | None = None) -> values.Container:
+        """Return everything about a container, or a pod's pause container."""
         return await self._ask(calls.inspect(container).within(timeout))
 
     async def stats(self, *containers: str, timeout: float | None = None) -> tuple[values.Stats, ...]:
@@ -385,6 +387,7 @@ class AsyncClient:
         return await self._ask(objectcalls.pods(filters).within(timeout))
 
     async def inspect_pod(self, pod: str, *, timeout: float | None = None) -> objects.Pod:
+        """Return everything about a pod."""
         return await self._ask(objectcalls.inspect_pod(pod).within(timeout))
 
     async def load(self, word: str, *, name: str = "", timeout: float | None = None) -> tuple[values.Image, ...]:
@@ -481,6 +484,7 @@ class AsyncClient:
         return await self._ask(objectcalls.shut_down_node(limit_seconds).within(timeout))
 
     async def version(self, *, timeout: float | None = None) -> values.Version:
+        """Return the versions of exitd, of its API and of its Python."""
         return await self._ask(calls.version().within(timeout))
 
     def _stub(self, method: str) -> Any:

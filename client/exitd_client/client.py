@@ -125,6 +125,7 @@ class Client:
         self._ask(calls.pause(container).within(timeout))
 
     def resume(self, container: str, *, timeout: float | None = None) -> None:
+        """Let a paused container go on."""
         self._ask(calls.resume(container).within(timeout))
 
     def rm(self, container: str, *, force: bool = False, volumes: bool = False, timeout: float | None = None) -> None:
@@ -148,6 +149,7 @@ class Client:
         return self._ask(calls.ps(all=all, filters=filters).within(timeout))
 
     def inspect(self, container: str, *, timeout: float | None = None) -> values.Container:
+        """Return everything about a container, or a pod's pause container."""
         return self._ask(calls.inspect(container).within(timeout))
 
     def stats(self, *containers: str, timeout: float | None = None) -> tuple[values.Stats, ...]:
@@ -373,6 +375,7 @@ class Client:
         return self._ask(objectcalls.pods(filters).within(timeout))
 
     def inspect_pod(self, pod: str, *, timeout: float | None = None) -> objects.Pod:
+        """Return everything about a pod."""
         return self._ask(objectcalls.inspect_pod(pod).within(timeout))
 
     def load(self, word: str, *, name: str = "", timeout: float | None = None) -> tuple[values.Image, ...]:
@@ -467,6 +470,7 @@ class Client:
         return self._ask(objectcalls.shut_down_node(limit_seconds).within(timeout))
 
     def version(self, *, timeout: float | None = None) -> values.Version:
+        """Return the versions of exitd, of its API and of its Python."""
         return self._ask(calls.version().within(timeout))
 
     def _ask(self, call: calls.Call[T]) -> T:

@@ -93,18 +93,26 @@ class BadRequest(ExitdError):
 
 
 class NoSuchContainer(ExitdError):
+    """No container has this id, the beginning of an id, or name."""
+
     reason = "NO_SUCH_CONTAINER"
 
 
 class NoSuchExec(ExitdError):
+    """The container has no exec with this id, nor has the ledger."""
+
     reason = "NO_SUCH_EXEC"
 
 
 class NoSuchProcess(ExitdError):
+    """The process has ended, or its pid now belongs to another."""
+
     reason = "NO_SUCH_PROCESS"
 
 
 class NoSuchWatch(ExitdError):
+    """Nothing is watched under this name."""
+
     reason = "NO_SUCH_WATCH"
 
 
@@ -127,6 +135,8 @@ class AmbiguousId(ExitdError):
 
 
 class NameTaken(ExitdError):
+    """Another container or pod has the name; `replace` removes it first."""
+
     reason = "NAME_TAKEN"
 
 
@@ -137,10 +147,14 @@ class WrongState(ExitdError):
 
 
 class CommandNotFound(ExitdError):
+    """The container has no such program (a shell's 127)."""
+
     reason = "COMMAND_NOT_FOUND"
 
 
 class CommandNotExecutable(ExitdError):
+    """The program is there and cannot be executed (a shell's 126)."""
+
     reason = "COMMAND_NOT_EXECUTABLE"
 
 
@@ -151,6 +165,8 @@ class RuntimeFailed(ExitdError):
 
 
 class RuntimeMissing(ExitdError):
+    """The program of the OCI runtime does not exist."""
+
     reason = "RUNTIME_MISSING"
 
 
@@ -167,10 +183,14 @@ class StoreFailed(ExitdError):
 
 
 class NotPermitted(ExitdError):
+    """exitd does not permit this caller to do that."""
+
     reason = "NOT_PERMITTED"
 
 
 class ShimFailed(ExitdError):
+    """A shim or its keeper could not be started, or did not answer."""
+
     reason = "SHIM_FAILED"
 
 
@@ -181,6 +201,8 @@ class ShimLost(ExitdError):
 
 
 class Unsupported(ExitdError):
+    """The container's runtime does not support that."""
+
     reason = "UNSUPPORTED"
 
 
@@ -191,6 +213,8 @@ class Recovering(ExitdError):
 
 
 class ShuttingDown(ExitdError):
+    """exitd is ending; its containers go on, and the next one answers."""
+
     reason = "SHUTTING_DOWN"
 
 
@@ -201,30 +225,44 @@ class Busy(ExitdError):
 
 
 class CannotStart(ExitdError):
+    """exitd itself cannot start; the text has the cure."""
+
     reason = "CANNOT_START"
 
 
 class BadConfig(ExitdError):
+    """The configuration file is invalid; the text has a line for each mistake."""
+
     reason = "BAD_CONFIG"
 
 
 class NoSuchImage(ExitdError):
+    """No image has this name or id here."""
+
     reason = "NO_SUCH_IMAGE"
 
 
 class AmbiguousImage(ExitdError):
+    """Several images fit the name; the text lists them."""
+
     reason = "AMBIGUOUS_IMAGE"
 
 
 class ImageInUse(ExitdError):
+    """Containers use the image; the text names some."""
+
     reason = "IMAGE_IN_USE"
 
 
 class NoSuchVolume(ExitdError):
+    """No volume has this name."""
+
     reason = "NO_SUCH_VOLUME"
 
 
 class VolumeInUse(ExitdError):
+    """Containers use the volume; the text names some."""
+
     reason = "VOLUME_IN_USE"
 
 
@@ -241,18 +279,26 @@ class NoSuchNetwork(ExitdError):
 
 
 class BadImage(ExitdError):
+    """The image is broken or hostile; the text names the file, and nothing of it was kept."""
+
     reason = "BAD_IMAGE"
 
 
 class WrongDigest(BadImage):
+    """The content does not have the digest that it was asked for by."""
+
     reason = "WRONG_DIGEST"
 
 
 class ImageTooLarge(ExitdError):
+    """The image unpacks to more than the configuration permits (`limits.image_gib`, `limits.image_files`)."""
+
     reason = "IMAGE_TOO_LARGE"
 
 
 class ImageStoreFailed(ExitdError):
+    """The disk refused a write; the store of images is as it was before."""
+
     reason = "IMAGE_STORE_FAILED"
 
 
@@ -263,6 +309,8 @@ class ToolMissing(ExitdError):
 
 
 class ToolFailed(ExitdError):
+    """A program that exitd ran for this has failed; the text has its words."""
+
     reason = "TOOL_FAILED"
 
 

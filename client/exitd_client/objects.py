@@ -44,6 +44,8 @@ class HealthResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageLayer:
+    """One layer of an image."""
+
     diff_id: str  # digest of its uncompressed tar
     size_bytes: int  # of that tar
 
@@ -67,6 +69,8 @@ class RemovedImages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedImages:
+    """What went because no container uses it: names, and ids of images that went with their last name."""
+
     names: tuple[str, ...]
     ids: tuple[str, ...]
     reclaimed_bytes: int  # of layers that no other image has
@@ -85,18 +89,24 @@ class PathStat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyDone:
+    """What a copy into a container has made there."""
+
     entries: int  # that were made
     left_out: int  # device nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
+    """A file that differs from the one in the image."""
+
     kind: str  # added | changed | deleted
     path: bytes  # absolute, in the container; not always UTF-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
+    """A volume, and who mounts it."""
+
     name: str
     created_at: datetime | None
     path: str  # on the machine
@@ -106,6 +116,8 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortMapping:
+    """A port of the machine's that leads to one of the container's. `protocol`: tcp, udp or sctp."""
+
     container_port: int
     host_port: int
     protocol: str
@@ -149,6 +161,8 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutDown:
+    """The containers that were to end with the machine."""
+
     ended: tuple[str, ...]  # ids
     left: tuple[str, ...]  # which had not ended when the limit had passed
 
@@ -164,6 +178,8 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
+    """What exitd is, what works on this machine, and what it is configured for."""
+
     version: str
     root: str
     state: str
@@ -184,6 +200,8 @@ class Info:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerUsage:
+    """What one container occupies on the disk or in memory."""
+
     id: str
     active: bool  # it is running or paused
     in_memory: bool  # its writable layer is a tmpfs
@@ -195,6 +213,8 @@ class ContainerUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupied:
+    """What all things of one kind occupy. Not `complete`: there is more."""
+
     count: int
     active: int  # of these, in use by a container
     bytes: int

@@ -196,6 +196,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
+    """An image as the list of images has it. `users`: ids of containers that use it; `created`: as its maker wrote."""
+
     id: str
     digest: str
     names: tuple[str, ...]

@@ -51,10 +51,14 @@ class BadRequest(ExitdError):
 
 
 class NoSuchContainer(ExitdError):
+    """No container has this id, the beginning of an id, or name."""
+
     reason = "NO_SUCH_CONTAINER"
 
 
 class NoSuchExec(ExitdError):
+    """Neither the container nor the ledger has an exec with this id."""
+
     reason = "NO_SUCH_EXEC"
 
 
@@ -65,6 +69,8 @@ class NoSuchProcess(ExitdError):
 
 
 class NoSuchWatch(ExitdError):
+    """Nothing is watched under this name."""
+
     reason = "NO_SUCH_WATCH"
 
 
@@ -87,6 +93,8 @@ class AmbiguousId(ExitdError):
 
 
 class NameTaken(ExitdError):
+    """Another container or pod has the name."""
+
     reason = "NAME_TAKEN"
 
 
@@ -139,6 +147,8 @@ class StoreFailed(ExitdError):
 
 
 class NotPermitted(ExitdError):
+    """This caller may not do that."""
+
     reason = "NOT_PERMITTED"
 
 
@@ -168,6 +178,8 @@ class Recovering(ExitdError):
 
 
 class ShuttingDown(ExitdError):
+    """The daemon is ending; its containers go on."""
+
     reason = "SHUTTING_DOWN"
 
 
@@ -190,6 +202,8 @@ class BadConfig(ExitdError):
 
 
 class NoSuchImage(ExitdError):
+    """No image here has this name or id."""
+
     reason = "NO_SUCH_IMAGE"
 
 
@@ -206,6 +220,8 @@ class ImageInUse(ExitdError):
 
 
 class NoSuchVolume(ExitdError):
+    """No volume has this name."""
+
     reason = "NO_SUCH_VOLUME"
 
 
