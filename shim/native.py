@@ -1,7 +1,6 @@
 """The one door to the compiled extension: the C cores' pure parts for tests, and kernel calls Python lacks."""
 
 import errno
-import mmap
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -96,33 +95,30 @@ def file_system(fd: int) -> int:
     return _check(lib.exitd_file_system(fd), "fstatfs")
 
 
-class Write:
-    """One write at a time of an open file, which goes on by itself: io_submit(2). Of a file opened with O_DIRECT on
-    ext4 or xfs that is a write into what the file has already; others may be waited for by `begin`. Raises OSError."""
+class BlockThread:
+    """A thread, in C, that writes one block at a time into an open file: core/blockwrite.c."""
 
-    def __init__(self, most_bytes: int) -> None:
-        """`most_bytes`: of one write."""
-        context = ffi.new("uint64_t *")
-        _check(lib.exitd_aio_open(context), "io_setup")
-        self._context = int(context[0])
-        self._memory = mmap.mmap(-1, most_bytes)  # whole pages, as O_DIRECT wants them
-        self._buffer = ffi.from_buffer(self._memory, require_writable=True)
+    def __init__(self, fd: int, event_fd: int, most_bytes: int) -> None:
+        """`fd`: opened with O_DSYNC. `event_fd`: of eventfd(2), readable when a write has ended. Both stay the
+        caller's, and open until `close`. Raises OSError: EAGAIN when there is no room for a thread."""
+        made = ffi.new("struct block_writer **")
+        _check(lib.block_writer_open(made, fd, event_fd, most_bytes), "a thread for writes")
+        self._writer, self._most_bytes = made[0], most_bytes
 
-    def begin(self, fd: int, event_fd: int, data: bytes, offset: int) -> None:
-        """Begin to write; the eventfd(2) becomes readable when that has ended. The last one has ended before. Raises
-        OSError."""
-        self._memory[: len(data)] = data
-        _check(lib.exitd_aio_write(self._context, fd, event_fd, self._buffer, len(data), offset), "io_submit")
+    def begin(self, data: bytes, offset: int) -> None:
+        """Begin to write. The last write has ended."""
+        if len(data) > self._most_bytes:
+            raise ValueError(f"{len(data)} bytes, and not {self._most_bytes} at most")
+        lib.block_write(self._writer, data, len(data), offset)
 
-    def written(self) -> int:
-        """Return the bytes that were written. Raises OSError: of the write, or BlockingIOError while it goes on."""
-        return _check(lib.exitd_aio_result(self._context), "the write")
+    def written(self) -> tuple[int, float]:
+        """Return the bytes that the write which has ended has written, and the seconds that it took. Raises OSError."""
+        took_ns = ffi.new("int64_t *")
+        return _check(lib.block_written(self._writer, took_ns), "the write"), took_ns[0] / 1e9
 
     def close(self) -> None:
-        """Wait for the write that goes on, and give its memory back."""
-        lib.exitd_aio_close(self._context)
-        ffi.release(self._buffer)
-        self._memory.close()
+        """End the thread. No write is under way."""
+        lib.block_writer_close(self._writer)
 
 
 def has_executed(pid: int, started: int) -> bool | None:

@@ -1,81 +1,131 @@
-/* One write at a time of an open file, which nobody waits for: io_submit(2), io_getevents(2). For Python, part of the
- * extension only. Numbers are ABI: include/uapi/linux/aio_abi.h. */
+/* A thread that writes one block at a time into a file, flushed, so that nobody else waits for the disk. For Python,
+ * part of the extension only: it has nothing of Python's, and its lock holds it up as little as it holds Python up. */
 #include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core.h"
 
-#define WRITE_COMMAND 1	/* IOCB_CMD_PWRITE */
-#define SAYS_BY_EVENTFD 1 /* IOCB_FLAG_RESFD */
+enum { STACK_BYTES = 64 << 10 };
 
-struct control_block {
-	uint64_t data;
-	uint32_t key_and_flags[2]; /* in the order of the machine's bytes; the kernel sets the key */
-	uint16_t command;
-	int16_t priority;
-	uint32_t fd;
-	uint64_t buffer;
-	uint64_t size;
+/* Whoever has called block_write leaves all but the semaphore alone until `event_fd` is readable. */
+struct block_writer {
+	pthread_t thread;
+	sem_t begun;	/* there is a write, or an end of it all */
+	int fd;
+	int event_fd;
+	int over;
+	size_t size;
 	int64_t offset;
-	uint64_t reserved;
-	uint32_t flags;
-	uint32_t event_fd;
-};
-_Static_assert(sizeof(struct control_block) == 64, "of every kernel");
-
-struct io_end {
-	uint64_t data;
-	uint64_t block;
-	int64_t result;
-	int64_t more;
+	int64_t written;	/* bytes, or -errno */
+	int64_t took_ns;
+	char buffer[];
 };
 
-/* `context`: of one write. Less than 0: EAGAIN when fs.aio-max-nr are in use, ENOSYS. */
-int exitd_aio_open(uint64_t *context)
+static int64_t monotonic_ns(void)
 {
-	unsigned long made = 0;
+	struct timespec now;
 
-	if (syscall(SYS_io_setup, 1, &made))
-		return -errno;
-	*context = made;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void *writes(void *given)
+{
+	struct block_writer *w = given;
+	const uint64_t one = 1;
+
+	for (;;) {
+		int64_t began;
+		ssize_t written;
+
+		while (sem_wait(&w->begun))
+			;
+		if (w->over)
+			return NULL;
+		began = monotonic_ns();
+		do
+			written = pwrite(w->fd, w->buffer, w->size, w->offset);
+		while (written < 0 && errno == EINTR);
+		w->written = written < 0 ? -errno : written;
+		w->took_ns = monotonic_ns() - began;
+		/* A counter of one has room for one more: it neither fails nor waits. */
+		while (write(w->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+			;
+	}
+}
+
+static int begin_thread(struct block_writer *w)
+{
+	pthread_attr_t small;
+	sigset_t all, before;
+	int error = pthread_attr_init(&small);
+
+	if (error)
+		return -error;
+	pthread_attr_setstacksize(&small, STACK_BYTES);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&w->thread, &small, writes, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&small);
+	return -error;
+}
+
+/* `fd`: opened with O_DSYNC; `event_fd`: of eventfd(2), readable when a write has ended. Both stay the caller's, and
+ * open until block_writer_close. 0 or -errno. */
+int block_writer_open(struct block_writer **made, int fd, int event_fd, size_t most_bytes)
+{
+	struct block_writer *w = calloc(1, sizeof(*w) + most_bytes);
+	int error;
+
+	if (!w)
+		return -ENOMEM;
+	w->fd = fd;
+	w->event_fd = event_fd;
+	if (sem_init(&w->begun, 0, 0)) {
+		error = -errno;
+		free(w);
+		return error;
+	}
+	error = begin_thread(w);
+	if (error) {
+		sem_destroy(&w->begun);
+		free(w);
+		return error;
+	}
+	*made = w;
 	return 0;
 }
 
-/* Returns when the write has ended that is under way. */
-int exitd_aio_close(uint64_t context)
+/* The last write has ended, and `size` is at most what was said before. */
+void block_write(struct block_writer *w, const char *data, size_t size, int64_t offset)
 {
-	return syscall(SYS_io_destroy, (unsigned long)context) ? -errno : 0;
+	memcpy(w->buffer, data, size);
+	w->size = size;
+	w->offset = offset;
+	sem_post(&w->begun);
 }
 
-/* Begins a write: `event_fd` becomes readable when it has ended. The buffer must stay until then. */
-int exitd_aio_write(uint64_t context, int fd, int event_fd, const void *data, uint64_t size, int64_t offset)
+/* Of the write that has ended: the bytes that it has written, or -errno; and how long it took. */
+int64_t block_written(const struct block_writer *w, int64_t *took_ns)
 {
-	struct control_block block = {
-		.command = WRITE_COMMAND,
-		.fd = (uint32_t)fd,
-		.buffer = (uint64_t)(uintptr_t)data,
-		.size = size,
-		.offset = offset,
-		.flags = SAYS_BY_EVENTFD,
-		.event_fd = (uint32_t)event_fd,
-	};
-	struct control_block *blocks[] = { &block };
-
-	return syscall(SYS_io_submit, (unsigned long)context, 1L, blocks) < 0 ? -errno : 0;
+	*took_ns = w->took_ns;
+	return w->written;
 }
 
-/* The bytes that the write has written, or its error; EAGAIN: it is under way. */
-int64_t exitd_aio_result(uint64_t context)
+/* No write is under way. */
+void block_writer_close(struct block_writer *w)
 {
-	struct timespec at_once = { 0, 0 };
-	struct io_end end;
-	long got = syscall(SYS_io_getevents, (unsigned long)context, 1L, 1L, &end, &at_once);
-
-	if (got < 0)
-		return -errno;
-	return got ? end.result : -EAGAIN;
+	w->over = 1;
+	sem_post(&w->begun);
+	pthread_join(w->thread, NULL);
+	sem_destroy(&w->begun);
+	free(w);
 }

@@ -202,13 +202,16 @@ int exitd_mount(const char *source, const char *target, const char *type, unsign
 int exitd_unmount(const char *target, int flags);
 int exitd_set_subreaper(int on);
 int64_t exitd_file_system(int fd);
-int exitd_aio_open(uint64_t *context);
-int exitd_aio_close(uint64_t context);
-int exitd_aio_write(uint64_t context, int fd, int event_fd, const void *data, uint64_t size, int64_t offset);
-int64_t exitd_aio_result(uint64_t context);
 int exitd_bind_network(const char *path);
 int exitd_user_namespace(uint32_t first, uint32_t count, int *network_fd);
 int exitd_mapped_tree(const char *path, int user_fd);
+
+/* blockwrite.c, in the extension only. */
+struct block_writer;
+int block_writer_open(struct block_writer **made, int fd, int event_fd, size_t most_bytes);
+void block_write(struct block_writer *w, const char *data, size_t size, int64_t offset);
+int64_t block_written(const struct block_writer *w, int64_t *took_ns);
+void block_writer_close(struct block_writer *w);
 /* cffi: end */
 
 _Static_assert(IN_FD == JOIN_FD + JOIN_MAX && SLOT_COUNT == SLOTS_END - STATUS_FD, "the slots lie side by side");

@@ -276,9 +276,13 @@ class Node:
         return self._is_shown(steps, writing.result())
 
     def _prepare(self, steps: Sequence[tuple[Container, lifecycle.Step]]) -> None:
-        for _, step in steps:
-            for exit in step.exits:
-                self.others.being_stored(exit)
+        """Raises nothing: what is not prepared is done when it is needed."""
+        try:
+            for _, step in steps:
+                for exit in step.exits:
+                    self.others.being_stored(exit)
+        except Exception:
+            log.exception("nothing could be prepared for ends on their way to the disk")
 
     async def _shown_late(
         self,

@@ -6,7 +6,7 @@ import os
 import structlog
 
 from shim import native
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.undo import undone_on_failure
 from supervisor.model.values import Process
 from supervisor.monitor import epoll
@@ -25,7 +25,7 @@ class Held:
 
 
 class EarlyHolds:
-    """One per daemon. Whoever looks a process up takes it; what is not taken is let go with its container."""
+    """One per daemon. Whoever looks a process up takes it; it is let go when its container has been looked up."""
 
     def __init__(self, kernel: KernelWord) -> None:
         self._kernel = kernel
@@ -47,12 +47,13 @@ class EarlyHolds:
             self._kernel.hold(process, held.pidfd)
 
     def take(self, process: Process) -> Held | None:
-        """Return the held process, and forget it: the caller lets go of it at the kernel's witness, and closes the
-        descriptor. None: it is not held here."""
-        return self._held.pop(process, None)
+        """Return the held process with a descriptor of the caller's own, which lets go of it at the kernel's witness,
+        and closes it. None: it is not held here. A look-up that fails afterwards may take it again. Raises OSError."""
+        held = self._held.get(process)
+        return None if held is None else replace(held, pidfd=os.dup(held.pidfd))
 
     def release(self, container_id: str) -> None:
-        """Let go of what nobody has taken of the container's. Repeatable."""
+        """Let go of the container's processes: they have been looked up. Repeatable."""
         for process in self._of.pop(container_id, ()):
             if (held := self._held.pop(process, None)) is not None:
                 self._kernel.let_go(process, held.pidfd)

@@ -34,7 +34,7 @@ from supervisor.store.ringcodec import RingEnd, changes
 from supervisor.store.transaction import AlreadyStored as AlreadyStored
 from supervisor.store.transaction import Transaction as Transaction
 from supervisor.store.transaction import apply
-from supervisor.system import threads
+from supervisor.system import room, threads
 from supervisor.system.histogram import Durations
 from supervisor.system.waitlimit import WaitLimit
 
@@ -181,7 +181,7 @@ class Store:
         """Put ends on the disk, each with its container before and after, and its events. Return the future of the
         events with their numbers, which is done already unless the disk is slow; its result is None when the ring could
         not take them. Return None when the ring cannot take them now: another such write may be under way. `commit`
-        stores what it does not take. `meanwhile` is called while the disk is writing.
+        stores what it does not take. `meanwhile` is called while the disk is writing, and raises nothing.
 
         The caller calls `take_over_ends` next, and stores nothing else of these containers before that has succeeded.
         """
@@ -199,15 +199,28 @@ class Store:
         else:
             self._events_under_way = numbered
             self._finish_late = partial(self._finish_ends, ends, numbered, future)
-            loop.add_reader(self._ring_ends.event_fd, self._ends_written)
+            self._look_when_written()
         return future
 
-    def _ends_written(self) -> None:
-        """The block that the loop did not wait for is written. Repeatable."""
+    def _look_when_written(self) -> None:
+        """Have `_look_at_late` called when the block is written that the loop does not wait for."""
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_reader(self._ring_ends.event_fd, self._look_at_late)
+        except OSError as error:  # ENOSPC: max_user_watches
+            log.warning("a block of ends is looked at again and again", why=error.strerror)
+            loop.call_later(room.AGAIN_SECONDS, self._look_at_late)
+
+    def _look_at_late(self) -> None:
+        """Finish the block that the loop does not wait for, if it is written. Repeatable."""
+        if self._finish_late is None:
+            return
+        if not self._ring_ends.await_end(0):
+            self._look_when_written()
+            return
+        asyncio.get_running_loop().remove_reader(self._ring_ends.event_fd)
         finish, self._finish_late = self._finish_late, None
-        if finish is not None:
-            asyncio.get_running_loop().remove_reader(self._ring_ends.event_fd)
-            finish()
+        finish()
 
     def _finish_ends(
         self,
@@ -468,9 +481,10 @@ class Store:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._close_reader, limit_seconds)
         if self._finish_late is not None:  # its ends are stored as the others are, also if nobody waits for them
-            if await loop.run_in_executor(None, self._ring_ends.await_end, limit_seconds):
-                self._ends_written()
-            else:
+            loop.remove_reader(self._ring_ends.event_fd)  # which would take the end from whoever waits for it here
+            await loop.run_in_executor(None, self._ring_ends.await_end, limit_seconds)
+            self._look_at_late()
+            if self._finish_late is not None:
                 loop.remove_reader(self._ring_ends.event_fd)
                 self._finish_late = None
         if self._ring_ends.unstored():

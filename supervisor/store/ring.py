@@ -8,7 +8,6 @@ database no longer needs it.
 
 import os
 import struct
-import time
 import zlib
 from collections import deque
 from pathlib import Path
@@ -76,8 +75,7 @@ class Ring:
     """The open file. Belongs to one event loop. One block at a time is written: `begin`, `has_ended`, `finish`."""
 
     def __init__(self, path: Path, identity: bytes) -> None:
-        """Open the file, or make it, with all of its pages written. Raises OSError, CannotStart."""
-        self._begun = 0.0  # when the write under way was begun
+        """Open the file, or make it, with all of its pages written. Raises OSError."""
         self._identity = identity
         self._used: deque[tuple[int, int, int]] = deque()  # number, first page, pages: oldest first
         self._next_page = 0
@@ -108,8 +106,7 @@ class Ring:
         return Placed(data, page * PAGE_BYTES)
 
     def begin(self, placed: Placed) -> None:
-        """Begin to write a block where it was placed. Raises OSError, after which it may be on the disk."""
-        self._begun = time.perf_counter()
+        """Begin to write a block where it was placed."""
         self._writer.begin(placed.data, placed.offset)
 
     def has_ended(self, seconds: float) -> bool:
@@ -124,8 +121,7 @@ class Ring:
     def finish(self) -> float:
         """Return how many seconds the write that has ended took; the block is on the disk. Raises OSError, after which
         it may be."""
-        self._writer.finish()
-        return time.perf_counter() - self._begun
+        return self._writer.finish()
 
     def free(self, number: int) -> None:
         """The database has all blocks up to this number on the disk: their pages may be written again."""

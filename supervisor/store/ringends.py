@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from shim.undo import undone_on_failure
 from supervisor.model.errors import CannotStart
 from supervisor.model.values import Container, Event, Exit, RunKey
 from supervisor.store import codec, counts, ring, ringcodec
@@ -56,16 +57,10 @@ class RingEnds:
         Return False when the ring cannot take them."""
         assert self._ring is not None and not self._under_way
         self._number += 1  # first: after an error the block may be in the file all the same
-        self._waits_since = time.perf_counter()
         try:
             self._ring.begin(self._ring.place(self._number, ringcodec.encode(end for end, _ in ends)))
         except RingFull:
             return False
-        except OSError as error:
-            self._give_up(self._number, error)
-            return False
-        finally:
-            self._waits_since = 0.0
         self._under_way = self._number
         return True
 
@@ -173,7 +168,8 @@ def opened(database: Path, connection: sqlite3.Connection, slow_seconds: Callabl
     is_there = path.exists()
     try:
         own = Ring(path, identity)
-        data = own.read()
+        with undone_on_failure(own.close):
+            data = own.read()
     except OSError as error:
         text = f"{path}: {error.strerror}"
         if is_there:

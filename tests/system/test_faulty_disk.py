@@ -163,7 +163,6 @@ class Questions:
 def test_a_disk_that_flushes_in_5_seconds_holds_up_nobody_else_and_what_is_answered_is_on_it(
     disk: Faulty, daemon: Daemon
 ) -> None:
-    """A thread writes the ring's blocks on this file system."""
     with daemon.client() as client:
         boxes = [lives.up(client, "sh", "-c", GATE) for _ in range(4)]
         waits = [client.begin_wait(box.id) for box in boxes]
@@ -181,6 +180,32 @@ def test_a_disk_that_flushes_in_5_seconds_holds_up_nobody_else_and_what_is_answe
             assert told(client, box.id) == "exited 43 by record"
 
 
+class Writer:
+    """Who changes a file on that file system again and again. `waits`: for a second by now."""
+
+    def __init__(self, place: pathlib.Path) -> None:
+        self._file, self._over = place / "changed", threading.Event()
+        self._began = time.monotonic()
+        self._thread = threading.Thread(target=self._change, daemon=True)
+
+    def __enter__(self) -> "Writer":
+        self._file.touch()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _change(self) -> None:
+        while not self._over.wait(0.01):
+            self._began = time.monotonic()
+            os.utime(self._file)
+
+    @property
+    def waits(self) -> bool:
+        return time.monotonic() - self._began > 1.0
+
+
 @pytest.fixture
 def device(disk: Faulty) -> Iterator[pathlib.Path]:
     """An ext4 of its own, mounted, on a block device which is a file of that disk, `device`."""
@@ -189,7 +214,7 @@ def device(disk: Faulty) -> Iterator[pathlib.Path]:
     with image.open("wb") as made:
         made.truncate(64 << 20)
     subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True, timeout=LIMIT_SECONDS)
-    mounting = ["mount", "-o", "loop", str(image), str(mountpoint)]
+    mounting = ["mount", "-o", "loop,commit=1", str(image), str(mountpoint)]
     subprocess.run(mounting, check=True, timeout=LIMIT_SECONDS)
     try:
         yield mountpoint
@@ -200,17 +225,28 @@ def device(disk: Faulty) -> Iterator[pathlib.Path]:
 
 
 def test_a_block_device_that_hangs_holds_up_nobody_but_who_waits_for_an_end(disk: Faulty, device: pathlib.Path) -> None:
-    """The kernel writes the ring's blocks on ext4."""
+    """One end at once, and another one when ext4 has begun to commit its journal (`commit` of ext4(5)): whoever writes
+    waits for that then."""
     with daemons.daemon(extra=("--root", str(device))) as daemon, daemon.client() as client:
-        box = lives.up(client, "sh", "-c", GATE)
-        waiting = client.begin_wait(box.id)
-        with disk.failing("write device stall", "fsync device stall"), Questions(daemon) as questions:
-            end(box)
-            until(lambda: len(questions.took) > 50, "exitd does not answer")
-            assert ledger(client, box.id) == []
+        # Told by a signal: their files are on that device.
+        boxes = [
+            lives.up_trapping(client, "trap 'exit 43' USR1; while :; do sleep 1 & wait; done", signal.SIGUSR1)
+            for _ in range(2)
+        ]
+        waits = [client.begin_wait(box.id) for box in boxes]
+        stalls = disk.failing("write device stall", "fsync device stall")
+        with stalls, Questions(daemon) as questions, Writer(device) as writer:
+            for box in boxes:
+                os.kill(box.init.pid, signal.SIGUSR1)
+                until(lambda: not _runs(box.init.pid), "its end")  # noqa: B023
+                before = len(questions.took)
+                until(lambda: len(questions.took) > before + 50, "exitd does not answer")  # noqa: B023
+                assert ledger(client, box.id) == []
+                until(lambda: writer.waits, "no journal is committed")
         assert not questions.late
-        assert word(lives.ended(waiting.result(LIMIT_SECONDS))) == "exited 43"
-        assert told(client, box.id) == "exited 43 by record"
+        for box, waiting in zip(boxes, waits, strict=True):
+            assert word(lives.ended(waiting.result(LIMIT_SECONDS))) == "exited 43"
+            assert told(client, box.id) == "exited 43 by record"
 
 
 def on_disk(daemon: Daemon, id: str) -> int:

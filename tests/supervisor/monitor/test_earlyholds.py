@@ -41,9 +41,11 @@ def test_one_that_is_reaped_before_it_is_taken_is_taken_with_the_kernels_word() 
     assert (held.parent, held.executed) == (os.getpid(), True)
     assert BY_PIDFD.of(name, held.pidfd).status in (signal.SIGTERM, None)  # None: a kernel before 6.15
     os.close(held.pidfd)
+    early.close()
 
 
-def test_it_is_held_once_taken_once_and_closed_by_whoever_took_it() -> None:
+def test_it_is_held_once_and_whoever_takes_it_has_a_descriptor_of_his_own() -> None:
+    """A look-up that fails lets go of it, and takes it again."""
     seen, before = Seen(), held_now()
     early = EarlyHolds(seen)
     with child() as process:
@@ -51,16 +53,21 @@ def test_it_is_held_once_taken_once_and_closed_by_whoever_took_it() -> None:
         early.hold("c1", name)
         early.hold("c2", name)
         assert list(seen.observed) == [name]
-        held = early.take(name)
-        assert held is not None and early.take(name) is None
+        first = early.take(name)
+        assert first is not None
+        os.close(first.pidfd)
+        second = early.take(name)
+        assert second is not None and list(seen.observed) == [name] and second.pidfd not in seen.observed.values()
+        early.release("c2")
+        assert list(seen.observed) == [name]
         early.release("c1")
         early.close()
-        assert seen.observed == {name: held.pidfd} and os.fstat(held.pidfd)
-        os.close(held.pidfd)
+        assert not seen.observed and early.take(name) is None and os.fstat(second.pidfd)
+        os.close(second.pidfd)
     assert not opened_since(before)
 
 
-def test_what_is_not_taken_is_let_go_with_its_container() -> None:
+def test_it_is_let_go_with_its_container() -> None:
     seen, before = Seen(), held_now()
     early = EarlyHolds(seen)
     with child() as first, child() as second, child() as exec_:

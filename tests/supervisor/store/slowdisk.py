@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from supervisor.store.blockwriter import BlockWriter, Disk
+from shim.native import BlockThread
+from supervisor.store.blockwriter import BlockWriter
 from supervisor.store.ringends import RingEnds
 
 WAITS_SECONDS = 0.001  # so long the loop waits for this disk
@@ -26,7 +27,7 @@ class SlowDisk:
         begin = BlockWriter.begin
 
         def held(writer: BlockWriter, data: bytes, offset: int) -> None:
-            writer._disk = _Held(writer._disk, writer.event_fd, self)
+            writer._thread = _Held(writer._thread, writer.event_fd, self)  # type: ignore[assignment]
             begin(writer, data, offset)
 
         def impatient(ends: RingEnds, _: float) -> bool:
@@ -46,7 +47,7 @@ class SlowDisk:
 
 
 class _Held:
-    def __init__(self, own: Disk, event_fd: int, by: SlowDisk) -> None:
+    def __init__(self, own: BlockThread, event_fd: int, by: SlowDisk) -> None:
         self._own, self._event_fd, self._by = own, event_fd, by
         self._is_begun = False
 
@@ -61,8 +62,8 @@ class _Held:
         else:
             os.eventfd_write(self._event_fd, 1)
 
-    def written(self) -> int:
-        written = self._own.written() if self._is_begun else 0
+    def written(self) -> tuple[int, float]:
+        written = self._own.written() if self._is_begun else (0, 0.0)
         if self._by.error is not None:
             raise self._by.error
         return written

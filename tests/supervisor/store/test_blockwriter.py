@@ -1,18 +1,18 @@
-"""Both ways to write a block, on the file systems that this machine has."""
+"""The thread that writes blocks, and whoever does not wait for it."""
 
 import errno
 import os
 import resource
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from shim import native
-from supervisor.store import blockwriter
-from supervisor.store.blockwriter import BlockWriter, ByKernel, ByThread
+from supervisor.store.blockwriter import BlockWriter
 from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.narrow import Narrow
 
@@ -26,25 +26,32 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "ring")
 
 
-@pytest.fixture(params=[True, False], ids=["by the kernel", "by a thread"])
-def writer(path: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockWriter]:
-    monkeypatch.setattr(blockwriter, "is_written_by_kernel", lambda path: request.param)
+@pytest.fixture
+def writer(path: str) -> Iterator[BlockWriter]:
     with closing(BlockWriter(path, 4 * PAGE)) as made:
         yield made
 
 
-def write(writer: BlockWriter, data: bytes, offset: int) -> None:
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def write(writer: BlockWriter, data: bytes, offset: int) -> float:
     writer.begin(data, offset)
     assert writer.has_ended(LIMIT_SECONDS)
-    writer.finish()
+    return writer.finish()
 
 
-def test_what_is_written_is_there_and_nothing_else(writer: BlockWriter, path: str) -> None:
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(blocks=st.lists(st.tuples(st.integers(0, PAGES - 4), st.integers(1, 4 * PAGE)), max_size=20))
+def test_what_is_written_is_there_and_nothing_else(
+    writer: BlockWriter, path: str, blocks: list[tuple[int, int]]
+) -> None:
     wanted = bytearray(Path(path).read_bytes())
-    for number, (page, pages) in enumerate(((0, 1), (3, 4), (PAGES - 1, 1), (0, 2)), start=1):
-        data = bytes([number]) * (pages * PAGE)
-        write(writer, data, page * PAGE)
-        wanted[page * PAGE : (page + pages) * PAGE] = data
+    for number, (page, size) in enumerate(blocks, start=1):
+        data = bytes([number]) * size
+        assert write(writer, data, page * PAGE) > 0
+        wanted[page * PAGE : page * PAGE + size] = data
         assert Path(path).read_bytes() == wanted
 
 
@@ -58,7 +65,14 @@ def test_its_end_is_shown_until_it_is_taken_and_one_write_is_under_way(writer: B
     assert not writer.has_ended(0)
 
 
-def test_a_write_that_is_cut_short_is_an_error(writer: BlockWriter, path: str) -> None:
+def test_more_than_it_has_room_for_is_refused_and_nothing_of_it_written(writer: BlockWriter, path: str) -> None:
+    with pytest.raises(ValueError, match="16385 bytes, and not 16384"):
+        writer.begin(b"x" * (4 * PAGE + 1), 0)
+    write(writer, b"y", 0)
+    assert Path(path).read_bytes() == b"y" + bytes(PAGE * PAGES - 1)
+
+
+def test_a_write_that_is_cut_short_is_an_error_and_the_next_one_is_none(writer: BlockWriter, path: str) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, ((PAGES + 1) * PAGE, limits[1]))
     try:
@@ -70,67 +84,44 @@ def test_a_write_that_is_cut_short_is_an_error(writer: BlockWriter, path: str) -
     assert Path(path).read_bytes()[:PAGE] == b"x" * PAGE
 
 
-@pytest.mark.parametrize("kind", [ByKernel, ByThread])
-def test_an_error_of_the_disk_is_raised_when_the_end_is_taken(
-    kind: type, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blockwriter, "is_written_by_kernel", lambda path: kind is ByKernel)
+def test_an_error_of_the_disk_is_raised_when_the_end_is_taken(writer: BlockWriter, path: str) -> None:
+    os.dup2(read_only := os.open(path, os.O_RDONLY), writer._fd)
+    os.close(read_only)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        write(writer, bytes(PAGE), 0)
+
+
+def test_one_that_is_closed_leaves_no_descriptor_and_no_thread(path: str) -> None:
+    before, threads_before = held_now(), threads()
     with closing(BlockWriter(path, PAGE)) as writer:
-        disk = writer._disk
-        assert isinstance(disk, kind)
-        os.dup2(read_only := os.open(path, os.O_RDONLY), disk._fd)  # type: ignore[attr-defined]
-        os.close(read_only)
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            write(writer, bytes(PAGE), 0)
+        assert threads() == threads_before + 1
+        write(writer, bytes(PAGE), 0)
+        writer.close()
+    assert not opened_since(before) and threads() <= threads_before
 
 
-def test_one_that_is_closed_leaves_no_descriptor_and_no_thread(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, threads = held_now(), threading.active_count()
-    for is_kernels in (True, False):
-        monkeypatch.setattr(blockwriter, "is_written_by_kernel", lambda path, by=is_kernels: by)
-        with closing(BlockWriter(path, PAGE)) as writer:
-            write(writer, bytes(PAGE), 0)
-            writer.close()
-    assert not opened_since(before)
-    for thread in threading.enumerate():
-        if thread.name.startswith("exitd-store-ring"):
-            thread.join(LIMIT_SECONDS)
-    assert threading.active_count() <= threads
+def test_the_thread_takes_no_signals_of_the_process(path: str) -> None:
+    before = set(os.listdir("/proc/self/task"))
+    with closing(BlockWriter(path, PAGE)):
+        (own,) = set(os.listdir("/proc/self/task")) - before
+        lines = Path(f"/proc/self/task/{own}/status").read_text().splitlines()
+        blocked = next(int(line.split()[1], 16) for line in lines if line.startswith("SigBlk:"))
+    assert blocked & (1 << 14) and blocked & 1  # SIGTERM, SIGHUP
 
 
-@pytest.mark.parametrize("is_kernels", [True, False])
-def test_a_file_that_cannot_be_opened_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kernels: bool
-) -> None:
-    before = held_now()
-    monkeypatch.setattr(blockwriter, "is_written_by_kernel", lambda path: is_kernels)
+@pytest.mark.parametrize("name", ["nothing", "link"])
+def test_a_file_that_cannot_be_opened_leaves_nothing(tmp_path: Path, name: str) -> None:
+    before, threads_before = held_now(), threads()
     (tmp_path / "link").symlink_to(tmp_path)
-    for name, number in (("nothing", errno.ENOENT), ("link", errno.ELOOP)):
-        with pytest.raises(OSError) as caught:
-            BlockWriter(str(tmp_path / name), PAGE)
-        assert caught.value.errno == number
-    assert not opened_since(before)
+    with pytest.raises(OSError) as caught:
+        BlockWriter(str(tmp_path / name), PAGE)
+    assert caught.value.errno == {"nothing": errno.ENOENT, "link": errno.ELOOP}[name]
+    assert not opened_since(before) and threads() <= threads_before
 
 
-def test_where_the_kernel_has_no_room_for_such_a_write_a_thread_does_it(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """fs.aio-max-nr are in use."""
+def test_without_room_for_a_thread_it_is_refused_and_leaves_nothing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = held_now()
-    monkeypatch.setattr(blockwriter, "is_written_by_kernel", lambda path: True)
-    Narrow(monkeypatch, native, "Write", errno.EAGAIN)
-    with closing(BlockWriter(path, PAGE)) as writer:
-        assert isinstance(writer._disk, ByThread)
-        write(writer, b"x" * PAGE, 0)
+    Narrow(monkeypatch, native, "BlockThread", errno.EAGAIN)
+    with pytest.raises(BlockingIOError):
+        BlockWriter(path, PAGE)
     assert not opened_since(before)
-
-
-@pytest.mark.parametrize(
-    ("kind", "by_kernel"), [(blockwriter.EXT4, True), (blockwriter.XFS, True), (0x01021994, False), (0x65735546, False)]
-)
-def test_only_on_file_systems_that_wait_for_nothing_the_kernel_does_it(
-    path: str, monkeypatch: pytest.MonkeyPatch, kind: int, by_kernel: bool
-) -> None:
-    """tmpfs and FUSE are of the others."""
-    monkeypatch.setattr(native, "file_system", lambda fd: kind)
-    assert blockwriter.is_written_by_kernel(path) is by_kernel

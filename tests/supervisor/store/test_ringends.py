@@ -20,6 +20,7 @@ from supervisor.model.values import Container, Event, Exit, Exited, Phase, Signa
 from supervisor.store import ringends
 from supervisor.store.database import Keep, Store, Transaction
 from supervisor.store.ring import PAGES, Ring
+from supervisor.system import room
 from tests.supervisor.store.slowdisk import SlowDisk
 from tests.supervisor.stored import all_exits, container, ended, event, opened, written
 
@@ -346,11 +347,11 @@ def test_an_end_survives_a_kill_the_next_end_and_a_power_cut(path: Path, tmp_pat
 
 
 def test_after_a_slow_flush_none_is_waited_for_until_a_quick_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patience: list[float] = []
+    patience: dict[int, float] = {}  # by block: how long it was waited for at once
     has_ended = Ring.has_ended
 
     def noted(ring: Ring, seconds: float) -> bool:
-        patience.append(seconds)
+        patience.setdefault(ring._used[-1][0], seconds)
         return has_ended(ring, seconds)
 
     async def main() -> None:
@@ -366,14 +367,14 @@ def test_after_a_slow_flush_none_is_waited_for_until_a_quick_one(path: Path, mon
 
     monkeypatch.setattr(Ring, "has_ended", noted)
     asyncio.run(main())
-    assert patience == [1e-9, 0, 0, ringends.SLOW_SECONDS]
+    assert list(patience.values()) == [1e-9, 0, 0, ringends.SLOW_SECONDS]
     patience.clear()
 
     async def busy() -> None:
         async with opened(path) as store:
             monkeypatch.setattr(type(store._writer), "flushing_seconds", ringends.SLOW_SECONDS)
             assert await written(store, end_of(container("c9"))) is not None
-            assert patience == [0]
+            assert list(patience.values()) == [0]
 
     asyncio.run(main())
 
@@ -415,6 +416,49 @@ def test_a_block_that_cannot_be_written_after_a_while_is_void_and_the_ring_is_gi
             assert store.is_void(store.last_seq() + 1)
             assert store.write_ends([end_of(one)]) is None
             assert await all_exits(store) == []
+
+    asyncio.run(main())
+
+
+def test_a_block_whose_end_the_loop_cannot_be_woken_by_is_looked_at_until_it_is_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """max_user_watches of epoll(7) are in use."""
+    refused: list[int] = []
+
+    def full(fd: int, *_: object) -> None:
+        refused.append(fd)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def main() -> None:
+        async with opened(path) as store:
+            one = await run_of(store, "c1")
+            with SlowDisk(monkeypatch) as disk, monkeypatch.context() as patched:
+                patched.setattr(asyncio.get_running_loop(), "add_reader", full)
+                patched.setattr(room, "AGAIN_SECONDS", 0.01)
+                writing = store.write_ends([end_of(one)])
+                assert writing is not None and not writing.done()
+                await asyncio.sleep(0.05)
+                assert len(refused) > 1 and not writing.done()
+                disk.go()
+                assert await writing is not None
+            assert [exit.key.container for exit in await all_exits(store)] == ["c1"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_closing_waits_no_longer_than_the_block_takes(path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            one = await run_of(store, "c1")
+            with SlowDisk(monkeypatch, BROKEN if fails else None) as disk:
+                assert store.write_ends([end_of(one)]) is not None
+                asyncio.get_running_loop().call_later(0.02, disk.go)
+                async with asyncio.timeout(20):
+                    assert await store.close(limit_seconds=60)
+        async with opened(path) as store:
+            assert [exit.key.container for exit in await all_exits(store)] == ([] if fails else ["c1"])
 
     asyncio.run(main())
 

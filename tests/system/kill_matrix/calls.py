@@ -19,8 +19,7 @@ SEED = 20_263
 # What changes something outside of the process, or reports it to somebody.
 CALLS = (
     *("mkdir", "mkdirat", "mknod", "mknodat", "fallocate", "openat", "rename", "unlink", "unlinkat", "rmdir"),
-    *("mount", "umount2", "pwrite64", "io_submit", "write", "fdatasync", "fsync", "ftruncate"),
-    *("flock", "vfork", "clone3"),
+    *("mount", "umount2", "pwrite64", "write", "fdatasync", "fsync", "ftruncate", "flock", "vfork", "clone3"),
     *("sendmsg", "recvmsg", "epoll_ctl", "pidfd_open", "pidfd_send_signal", "kill", "wait4", "waitid", "close"),
 )
 Call = tuple[str, int]  # a system call, and which one of that name in a thread's life

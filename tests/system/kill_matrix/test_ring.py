@@ -14,7 +14,6 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from shim import record
 from supervisor.api.answers import Waiting
 from supervisor.api.client import Client, Unreachable
-from supervisor.store.blockwriter import is_written_by_kernel
 from tests.system import lives, oracle
 from tests.system.daemons import Daemon
 from tests.system.kill_matrix.calls import traced
@@ -40,10 +39,7 @@ def daemon() -> Iterator[Daemon]:
 def at_write(daemon: Daemon, file: str, what: str) -> Iterator[None]:
     """For the block: what strace does to exitd's first write to this file in its root directory."""
     path = str(daemon.root / file)
-    call, words = "pwrite64", ["-o", "/dev/null", "-P", path]
-    if file.endswith(".ring") and is_written_by_kernel(path):
-        call, words = "io_submit", words[:2]  # strace knows no path of such a write; exitd makes no other one
-    with traced(daemon, *words, "-e", f"trace={call}", "-e", f"inject={call}:{what}:when=1"):
+    with traced(daemon, "-o", "/dev/null", "-P", path, "-e", "trace=pwrite64", "-e", f"inject=pwrite64:{what}:when=1"):
         yield
 
 
