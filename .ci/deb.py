@@ -35,6 +35,7 @@ from supervisor.store import schema
 HOME = "opt/exitd"
 PYTHON = f"/{HOME}/bin/python"
 UNITS = "usr/lib/systemd/system"
+APPARMOR = "etc/apparmor.d"
 LINKS = {
     "usr/bin/exitctl": f"/{HOME}/bin/exitctl",
     "usr/sbin/exitd": f"/{HOME}/bin/exitd",
@@ -167,6 +168,9 @@ def lay_out(stage: pathlib.Path, suite: Suite, own: pathlib.Path, others: list[p
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         (stage / name).symlink_to(target)
     _units(stage, suite)
+    (stage / APPARMOR).mkdir(parents=True)
+    for path in (tree.ROOT / "systemd/apparmor.d").iterdir():
+        shutil.copy(path, stage / APPARMOR / path.name)
     manpages.write(stage)
     documents = stage / "usr/share/doc/exitd"
     documents.mkdir(parents=True)
@@ -234,6 +238,8 @@ def _control_files(stage: pathlib.Path, suite: Suite, version: str) -> None:
     (folder / "control").write_text(control(suite, version, size_kib))
     sums = (f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(stage)}\n" for path in paths)
     (folder / "md5sums").write_text("".join(sums))
+    changeable = sorted(f"/{path.relative_to(stage)}\n" for path in (stage / "etc").rglob("*") if path.is_file())
+    (folder / "conffiles").write_text("".join(changeable))
     words = {"@VERSION@": version, "@SCHEMA@": str(schema.VERSION), "@SITE@": f"/{HOME}/lib/python{suite.python}"}
     for name in SCRIPTS:
         text = (tree.ROOT / "debian" / name).read_text()

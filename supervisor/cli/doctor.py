@@ -24,6 +24,7 @@ from supervisor.monitor import probe
 from supervisor.monitor.probe import Capability
 from supervisor.network import files
 from supervisor.runtime.oci import delegation
+from supervisor.runtime.oci import machine as confined
 
 DEFAULT_STATE = "/run/exitd"
 PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald")
@@ -124,6 +125,7 @@ def tools() -> Iterator[Finding]:
     )
     for path in found:
         yield _finding(f"seccomp, {os.path.basename(path)}", seccomp(path), fatal=False)
+    yield _finding("AppArmor", apparmor(), fatal=False)
     for name in PROGRAMS:
         yield _finding(name, _program(name), fatal=name != "exitd-keeper")
     file_systems = Path("/proc/filesystems").read_text().split()
@@ -150,6 +152,16 @@ def seccomp(path: str, kernel: str = SECCOMP) -> Capability:
         cure = "install one that was built with seccomp, or run containers with --security-opt seccomp=unconfined"
         return Capability(False, f"{path} was built without seccomp", cure)
     return Capability(True, f"{path} sets filters")
+
+
+def apparmor() -> Capability:
+    """Check whether exitd's own profile confines containers, where the kernel has AppArmor."""
+    if not confined.has_apparmor():
+        return Capability(True, "the kernel has none, or it is off")
+    if confined.own_profile():
+        return Capability(True, f"containers have the profile {confined.OWN_PROFILE}, unless they ask for another")
+    cure = f"apparmor_parser --replace /etc/apparmor.d/{confined.OWN_PROFILE}, as root"
+    return Capability(False, f"the profile {confined.OWN_PROFILE} is not loaded: containers have none", cure)
 
 
 def _program(name: str) -> Capability:

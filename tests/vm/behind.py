@@ -89,7 +89,7 @@ WISHES = {
     "url": Wish(
         _pod("url", "echo fetched"),
         Fact("a file at a URL", "$T logs url-app", "^fetched$"),
-        "No such file or directory",
+        "exitctl fetches no files",
         f"cd $SHARED; python3 -m http.server --bind 127.0.0.1 {PORT} >/dev/null 2>&1 & until {LISTENS}; do :; done;"
         f" $PLAY http://127.0.0.1:{PORT}/url.yaml; status=$?; kill $!; exit $status",
     ),

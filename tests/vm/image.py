@@ -34,7 +34,7 @@ TEST_PACKAGES = (
 PODMAN_PACKAGES = ("podman", "netavark", "aardvark-dns", "nftables", "catatonit")
 # What the quick start installs beside exitd's package: the machine has no network of its own to fetch it by.
 QUICK_PACKAGES = ("containernetworking-plugins", "iptables", "curl")
-TASK_PACKAGES = ("containerd",)
+TASK_PACKAGES = ("containerd", "apparmor")
 # Of the extra `test`, what running tests needs; checkers of the source have no work in the machine.
 TEST_TOOLS = ("hypothesis", "jsonschema", "pytest", "pytest-timeout")
 ASIDE = ("tests/", "docs/", "bench/", ".")  # a change there needs no other disk

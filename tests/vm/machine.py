@@ -30,11 +30,12 @@ PROBE_SECONDS = 4.0  # of QEMU's processor time, to see a kernel panic; with KVM
 ANSWERED = "answered"  # a file of its directory: what a load in the machine has been answered since it was booted
 SERIAL_BYTES = 4000  # of the machine's last words
 
+NO_APPARMOR = "apparmor=0"
 # What is not needed and costs much in software (docs/vm.md has the figures). The units' own limits are raised beyond
 # any that a check could come to.
 KERNEL_WORDS = (
     *("console=ttyS0", "root=/dev/nvme0n1", "rw", "quiet", "panic=-1"),
-    *("mitigations=off", "init_on_alloc=0", "nowatchdog", "audit=0", "apparmor=0"),
+    *("mitigations=off", "init_on_alloc=0", "nowatchdog", "audit=0", NO_APPARMOR),
     *("systemd.firstboot=no", "systemd.default_timeout_start_sec=1800", "systemd.default_device_timeout_sec=1800"),
 )
 
@@ -74,6 +75,7 @@ class Machine:
     directory: pathlib.Path
     kernel: pathlib.Path
     by: By = By.SOFTWARE
+    words: tuple[str, ...] = KERNEL_WORDS  # for its next boot
     qemu: "subprocess.Popen[bytes] | None" = None
     port: socket.socket | None = None
     kept: bytes = b""
@@ -97,7 +99,7 @@ class Machine:
         return [
             *(*NICELY, "qemu-system-x86_64", "-M", "q35", *WORDS_OF[self.by], "-m", "1536", "-smp", "1", *ALONE),
             *("-serial", f"file:{self.directory}/serial.log", "-kernel", str(self.kernel)),
-            *("-append", " ".join(KERNEL_WORDS)),
+            *("-append", " ".join(self.words)),
             # writeback: what the guest has flushed is with the host, and what it has not is lost with QEMU.
             *("-drive", f"file={self.directory}/disk.img,if=none,id=disk,format=raw,cache=writeback"),
             *("-device", "nvme,drive=disk,serial=exitd", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),

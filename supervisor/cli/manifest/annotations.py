@@ -1,5 +1,8 @@
 """Reads what a Pod asks for by annotations: a limit of processes, for which it has no field, and outdated ones. Pure.
 
+container.apparmor.security.beta.kubernetes.io/CONTAINER: runtime/default, unconfined or localhost/PROFILE; the field
+appArmorProfile counts before it.
+
 exitd/pids-limit: N             of all containers of the pod together
 pids-limit.exitd/CONTAINER: N   of one container, instead of 2048
 """
@@ -10,25 +13,28 @@ from dataclasses import field
 from shim.frozen import frozen
 from supervisor.api.rights import MOST_PIDS
 from supervisor.cli.manifest.fields import Field, Notes
+from supervisor.model.values import UNCONFINED
 
 POD_PIDS = "exitd/pids-limit"
 CONTAINER_PIDS = "pids-limit.exitd/"
 OURS = ("exitd/", ".exitd/")
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
+OWN, LOCAL = "runtime/default", "localhost/"
 SECCOMP = ("seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/")
 
 
 @frozen
 class AskedPod:
-    """Limits of processes and threads; 0: none."""
+    """Limits of processes and threads, of all and of single containers; 0: none. AppArmor profiles of containers."""
 
     pids: int = 0
     of_containers: Mapping[str, int] = field(default_factory=dict)
+    apparmor: Mapping[str, str] = field(default_factory=dict)
 
 
 def annotated(annotations: Field | None, containers: tuple[str, ...], notes: Notes) -> AskedPod:
     """Return what is asked for. Notes what is refused, and what Kubernetes itself no longer reads."""
-    pids, of_containers = 0, {}
+    pids, of_containers, apparmor = 0, dict[str, int](), dict[str, str]()
     for key, each in annotations.fields() if annotations is not None else ():
         name = key.removeprefix(CONTAINER_PIDS)
         if key == POD_PIDS:
@@ -39,11 +45,22 @@ def annotated(annotations: Field | None, containers: tuple[str, ...], notes: Not
             of_containers[name] = _limit(each, notes)
         elif key.startswith(OURS[0]) or OURS[1] in key:
             each.refuse(notes, f"exitd knows {POD_PIDS} and {CONTAINER_PIDS}CONTAINER")
-        elif key.startswith(APPARMOR) and each.text() != "unconfined":
-            each.refuse(notes, "exitd has no AppArmor profile of its own; drop it to run without")
+        elif key.startswith(APPARMOR):
+            apparmor[key.removeprefix(APPARMOR)] = _profile(each, notes)
         elif key.startswith(SECCOMP):
             each.warn(notes, "ignored, as by Kubernetes since 1.27; write securityContext.seccompProfile")
-    return AskedPod(pids, of_containers)
+    return AskedPod(pids, of_containers, apparmor)
+
+
+def _profile(field: Field, notes: Notes) -> str:
+    """Return the API's value; empty for exitd's own profile."""
+    text = field.text()
+    name = text.removeprefix(LOCAL)
+    if text in (OWN, UNCONFINED):
+        return "" if text == OWN else UNCONFINED
+    if name == text or not name:
+        field.refuse(notes, f"{text!r} is no AppArmor profile; write {OWN}, {UNCONFINED} or {LOCAL}NAME")
+    return name
 
 
 def _limit(field: Field, notes: Notes) -> int:

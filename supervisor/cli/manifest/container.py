@@ -204,16 +204,43 @@ def _user(container: Field, around: Around, notes: Notes) -> str:
 
 
 def _security(container: Field, around: Around, spec: pb.ContainerSpec, notes: Notes) -> None:
-    """Without a setting, exitd's defaults apply: its seccomp profile, and no new privileges."""
+    """Without a setting, exitd's defaults apply: its seccomp and AppArmor profiles, and no new privileges."""
     own = container.get("securityContext")
     profile = own.get("seccompProfile") if own is not None else None
     of_pod = "" if is_privileged(own) else pod_seccomp(around, notes)  # Kubernetes: such a container is unconfined
     if seccomp := seccomp_of(profile, around, notes) or of_pod:
         spec.security.seccomp = seccomp
+    if apparmor := _apparmor(container, around, notes):
+        spec.security.apparmor = apparmor
     refuse_contradictions(own, notes)
     escalation = own.get("allowPrivilegeEscalation") if own is not None else None
     if escalation is not None:
         spec.security.no_new_privileges = not escalation.boolean()
+
+
+def _apparmor(container: Field, around: Around, notes: Notes) -> str:
+    """Return the container's own profile, else its annotation's, else the pod's; empty for exitd's."""
+    own = container.get("securityContext", "appArmorProfile")
+    if own is not None:
+        return apparmor_of(own, notes)
+    of_pod = "" if is_privileged(container.get("securityContext")) else pod_apparmor(around, notes)
+    return around.asked.apparmor.get(text_of(container.get("name")), of_pod)
+
+
+def pod_apparmor(around: Around, notes: Notes) -> str:
+    """Return the pod's profile for all its containers; empty for exitd's."""
+    return apparmor_of(around.security.get("appArmorProfile") if around.security is not None else None, notes)
+
+
+def apparmor_of(profile: Field | None, notes: Notes) -> str:
+    """Return the API's value; empty if there is no profile, or for exitd's."""
+    if profile is None:
+        return ""
+    kind, name = text_of(profile.get("type")), profile.get("localhostProfile")
+    if (kind == "Localhost") != (name is not None):
+        profile.refuse(notes, "localhostProfile goes with the type Localhost, and with no other")
+        return ""
+    return name.text() if name is not None else {"Unconfined": UNCONFINED}.get(kind, "")
 
 
 def pod_seccomp(around: Around, notes: Notes) -> str:

@@ -23,6 +23,7 @@ from supervisor.cli.manifest.container import (
     cpu_milli,
     member_of,
     memory_bytes,
+    pod_apparmor,
     pod_seccomp,
 )
 from supervisor.cli.manifest.contents import CONFIG_MAP, SECRET, Contents, FilesVolume, content_of, files_volume
@@ -315,10 +316,11 @@ def _containers(spec: Field) -> dict[str, Field]:
 
 def _pause(source: PodSource, around: Around, machine: Machine, notes: Notes) -> pb.ContainerSpec:
     """Return the pause container, with the pod's policy. It ends with the last member, as with podman."""
-    spec, limits, seccomp = source.spec, around.limits, pod_seccomp(around, notes)
+    spec, limits = source.spec, around.limits
+    seccomp, apparmor = pod_seccomp(around, notes), pod_apparmor(around, notes)
     hostname, deadlines = spec.get("hostname"), (spec.get("activeDeadlineSeconds"), source.deadline)
     pause = pb.ContainerSpec(
-        security=pb.SecuritySpec(seccomp=seccomp) if seccomp else None,
+        security=pb.SecuritySpec(seccomp=seccomp, apparmor=apparmor) if seccomp or apparmor else None,
         name=around.pod,
         namespace=around.namespace,
         image="pause",

@@ -48,9 +48,9 @@ capability = read(capability_name)
 
 NO_TCP_HOOK = "Kubernetes has no such hooks either; write an exec"
 NO_CLUSTER = "this is one machine, with nothing to choose from"
-NO_PROFILE = "exitd has no AppArmor and no SELinux profile of its own; drop it to run without"
+NO_PROFILE = "exitd has no SELinux profile of its own; drop it to run without"
 GROUP_POLICIES = ("Merge", "Strict")
-SECCOMP_TYPES = ("RuntimeDefault", "Unconfined", "Localhost")
+PROFILE_TYPES = ("RuntimeDefault", "Unconfined", "Localhost")
 NO_PROC = "exitd hides the same paths of /proc from all containers but privileged ones; drop it"
 NO_WINDOWS = "this is Linux"
 NO_DEVICES = "exitd gives out no devices"
@@ -104,10 +104,13 @@ POD_RESOURCES = Object(
     }
 )
 
-_PROFILE = Object({"type": unless(("Unconfined",), refused(NO_PROFILE)), "localhostProfile": refused(NO_PROFILE)})
+_APPARMOR = Object(
+    {"type": one_of(*PROFILE_TYPES), "localhostProfile": matching(r"\S{1,255}", "name of a loaded profile")},
+    required=("type",),
+)
 _SECCOMP = Object(
     {
-        "type": one_of(*SECCOMP_TYPES),
+        "type": one_of(*PROFILE_TYPES),
         "localhostProfile": matching(r"(?!/)(?!(?:.*/)?\.\.(?:/|$)).+", "path of a file, relative, without .. in it"),
     },
     required=("type",),
@@ -118,7 +121,7 @@ _USERS: dict[str, Check] = {
     "runAsNonRoot": boolean,
     "seLinuxOptions": refused(NO_PROFILE),
     "seccompProfile": _SECCOMP,
-    "appArmorProfile": _PROFILE,
+    "appArmorProfile": _APPARMOR,
     "windowsOptions": refused(NO_WINDOWS),
 }
 POD_SECURITY = Object(

@@ -21,7 +21,6 @@ from supervisor.cli.manifest.shape import (
     Object,
     boolean,
     each,
-    forbidden,
     ignored,
     items,
     matching,
@@ -29,6 +28,7 @@ from supervisor.cli.manifest.shape import (
     quiet,
     read,
     refused,
+    text,
     unless,
     within,
 )
@@ -83,13 +83,6 @@ _NAMESPACES = Object(
         ),
     }
 )
-_PROFILE = Object(
-    {
-        "profile_type": unless(("Unconfined", MarkedNumber("1")), forbidden(NO_PROFILE)),
-        "localhost_ref": refused(NO_PROFILE),
-    },
-    required=("profile_type",),
-)
 PROFILES = ("RuntimeDefault", "Unconfined", "Localhost")  # SecurityProfile.ProfileType, by its numbers
 
 
@@ -107,10 +100,15 @@ def _seccomp_type(field: Field) -> None:
         raise field.wrong("a pause container has exitd's own profile (RuntimeDefault, 0) or none (Unconfined, 1)")
 
 
+def _apparmor_type(field: Field) -> None:
+    profile_type(field)
+
+
 _SECCOMP = Object(
     {"profile_type": read(_seccomp_type), "localhost_ref": quiet},
     required=("profile_type",),
 )
+_APPARMOR = Object({"profile_type": read(_apparmor_type), "localhost_ref": text}, required=("profile_type",))
 _ID = Object({"value": within(0, MOST_ID)}, required=("value",))
 _SECURITY = Object(
     {
@@ -123,7 +121,7 @@ _SECURITY = Object(
         "supplemental_groups_policy": unless(("Merge",), refused(NO_STRICT)),
         "privileged": refused("a pause container needs no rights; members say for themselves, with --privileged"),
         "seccomp": _SECCOMP,
-        "apparmor": _PROFILE,
+        "apparmor": _APPARMOR,
         "seccomp_profile_path": unless(("unconfined",), refused("it was taken out of CRI; write seccomp")),
     }
 )
@@ -227,7 +225,7 @@ def _spec(config: Field, new_uid: Callable[[], str], notes: Notes) -> pb.Contain
         annotations=annotations.pairs() if annotations is not None else {},
         ipc=ipc,
         sysctls=sandbox_sysctls(config.get("linux", "sysctls"), notes, host_network=network == "NODE", ipc=ipc),
-        security=_security(security),
+        security=_security(security, notes),
         pod=pb.PodSpec(
             name=text_of(metadata.get("name")),
             namespace=text_of(metadata.get("namespace")),
@@ -254,13 +252,27 @@ def _mode_of(security: Field | None, name: str) -> str:
     return mode(field) if field is not None else "POD"
 
 
-def _security(security: Field | None) -> pb.SecuritySpec | None:
+def _security(security: Field | None, notes: Notes) -> pb.SecuritySpec | None:
     asked = security.get("seccomp", "profile_type") if security is not None else None
     older = security.get("seccomp_profile_path") if security is not None else None
+    apparmor = _apparmor(security, notes)
     if asked is None and older is None:
-        return None
+        return pb.SecuritySpec(apparmor=apparmor) if apparmor else None
     unconfined = asked is None or profile_type(asked) == "Unconfined"
-    return pb.SecuritySpec(seccomp=UNCONFINED if unconfined else BUILTIN)
+    return pb.SecuritySpec(seccomp=UNCONFINED if unconfined else BUILTIN, apparmor=apparmor)
+
+
+def _apparmor(security: Field | None, notes: Notes) -> str:
+    """Return the API's value; empty for exitd's own profile."""
+    asked = security.get("apparmor", "profile_type") if security is not None else None
+    if security is None or asked is None:
+        return ""
+    kind, name = profile_type(asked), text_of(security.get("apparmor", "localhost_ref"))
+    if kind != "Localhost":
+        return UNCONFINED if kind == "Unconfined" else ""
+    if not name:
+        asked.refuse(notes, "Localhost goes with localhost_ref, the name of a loaded profile")
+    return name
 
 
 def _user(security: Field | None, notes: Notes) -> str:

@@ -453,6 +453,7 @@ def _host(container: Container) -> spec.Host:
         hidden=machine.throttles() if is_made else (),
         sysctls=machine.sysctls(ids=wanted.ids) if is_made else (),
         apparmor=bool(wanted.security.apparmor) and machine.has_apparmor(),
+        own_profile=machine.own_profile() if is_made and not wanted.security.apparmor else "",
         selinux=bool(wanted.security.selinux) and machine.has_selinux(),
         devices=machine.devices() if is_made and wanted.rights.privileged else (),
         asked_devices=machine.asked_devices(wanted.devices),

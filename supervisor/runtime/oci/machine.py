@@ -17,6 +17,8 @@ from supervisor.runtime.oci.privileges import Device
 # File systems that are private to every container, and nodes that a runtime makes itself.
 OWN = frozenset({"pts", "shm", "fd", "mqueue", "console", "ptmx", "null", "zero", "full", "tty", "random", "urandom"})
 
+OWN_PROFILE = "exitd-default"  # systemd/apparmor.d/exitd-default
+
 # docker's, for a container with its own network: every user in it may send an echo, and serve on every port.
 PING_GROUPS = "net.ipv4.ping_group_range"
 NETWORK = (("net.ipv4.ip_unprivileged_port_start", "0"), (PING_GROUPS, "0 2147483647"))
@@ -60,6 +62,16 @@ def has_apparmor(enabled: str = "/sys/module/apparmor/parameters/enabled") -> bo
             return file.read(1) == "Y"
     except OSError:
         return False
+
+
+def own_profile(profiles: str = "/sys/kernel/security/apparmor/profiles") -> str:
+    """Return the name of exitd's own AppArmor profile if the kernel has loaded it; else an empty string."""
+    try:
+        with open(profiles, encoding="utf-8", errors="replace") as file:
+            loaded = (line.rpartition(" (")[0] for line in file)  # each with its mode
+            return OWN_PROFILE if OWN_PROFILE in loaded else ""
+    except OSError:  # the kernel has no AppArmor, or securityfs is not mounted
+        return ""
 
 
 def has_selinux(directory: str = "/sys/fs/selinux") -> bool:

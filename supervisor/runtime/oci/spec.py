@@ -53,6 +53,7 @@ class Host:
     capabilities: tuple[str, ...] = NAMES  # that the daemon can pass on
     sysctls: tuple[tuple[str, str], ...] = ()  # for a network namespace of its own
     apparmor: bool = True
+    own_profile: str = ""  # AppArmor's, of containers that name none; empty: it is not loaded
     selinux: bool = True
     hidden: tuple[str, ...] = ()  # paths besides those that are always hidden
     devices: tuple[Device, ...] = ()  # for a privileged container
@@ -199,7 +200,7 @@ def adapt_bundle(
         process["oomScoreAdj"] = spec.limits.oom_score_adj
     if spec.security.no_new_privileges is not None:
         process["noNewPrivileges"] = spec.security.no_new_privileges
-    process.update(_labels(spec.security, host))
+    process.update(_labels(spec.security, host, own_profile=""))
     _ask_process(process, spec, user)
     _ask_rest(result, spec, host)
     _ask_devices(result, spec, host, shared.with_others)
@@ -376,16 +377,18 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
         "rlimits": privileges.rlimits(spec.rights, host.hard_files),
         "noNewPrivileges": _gains_nothing(spec),
         "oomScoreAdj": host.oom_score_adj if spec.limits.oom_score_adj is None else spec.limits.oom_score_adj,
-        **_labels(spec.security, host),
+        **_labels(spec.security, host, own_profile="" if spec.rights.privileged else host.own_profile),
     }
 
 
-def _labels(security: Security, host: Host) -> Document:
+def _labels(security: Security, host: Host, own_profile: str) -> Document:
     """Return the labels for AppArmor and SELinux. Raises BadRequest when the kernel lacks them: a runtime would only
     report an errno."""
-    unconfined = security.apparmor == UNCONFINED and not host.apparmor
-    asked = {"apparmorProfile": "" if unconfined else security.apparmor, "selinuxLabel": security.selinux}
-    if asked["apparmorProfile"] and not host.apparmor:
+    profile = security.apparmor or own_profile
+    if profile == UNCONFINED and not host.apparmor:
+        profile = ""
+    asked = {"apparmorProfile": profile, "selinuxLabel": security.selinux}
+    if security.apparmor not in ("", UNCONFINED) and not host.apparmor:
         raise _without("apparmor", security.apparmor, "AppArmor")
     if asked["selinuxLabel"] and not host.selinux:
         raise _without("selinux", security.selinux, "SELinux")

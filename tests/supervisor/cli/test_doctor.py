@@ -3,8 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from supervisor.cli import doctor
 from supervisor.monitor.probe import Capability
+from supervisor.runtime.oci import machine
 from tests.supervisor.cli.conftest import Exitctl
 
 
@@ -69,3 +72,20 @@ def test_doctor_says_which_way_watch_uses_on_this_kernel(exitctl: Exitctl) -> No
     )
     (line,) = [line for line in exitctl("doctor").out.splitlines() if line.split()[1] == "watch"]
     assert line.split()[0] in ("ok", "warn")
+
+
+@pytest.mark.parametrize(
+    ("has", "loaded", "works", "detail"),
+    [
+        (False, "", True, "the kernel has none, or it is off"),
+        (True, "exitd-default", True, "containers have the profile exitd-default, unless they ask for another"),
+        (True, "", False, "the profile exitd-default is not loaded: containers have none"),
+    ],
+)
+def test_whether_exitds_apparmor_profile_confines_containers(
+    monkeypatch: pytest.MonkeyPatch, has: bool, loaded: str, works: bool, detail: str
+) -> None:
+    monkeypatch.setattr(machine, "has_apparmor", lambda: has)
+    monkeypatch.setattr(machine, "own_profile", lambda: loaded)
+    found = doctor.apparmor()
+    assert (found.works, found.detail, bool(found.cure)) == (works, detail, not works)

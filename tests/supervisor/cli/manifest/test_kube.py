@@ -430,7 +430,12 @@ def test_limits_of_processes_are_annotations_of_the_pod_and_of_its_containers() 
         ("pids-limit.exitd/ap", "5", "there is no container 'ap'; there are app"),
         ("exitd/pid-limit", "5", "exitd knows exitd/pids-limit and pids-limit.exitd/CONTAINER"),
         ("memory.exitd/app", "5", "exitd knows exitd/pids-limit"),
-        ("container.apparmor.security.beta.kubernetes.io/app", "runtime/default", "no AppArmor profile of its own"),
+        (
+            "container.apparmor.security.beta.kubernetes.io/app",
+            "tight",
+            "'tight' is no AppArmor profile; write",
+        ),
+        ("container.apparmor.security.beta.kubernetes.io/app", "localhost/", "'localhost/' is no AppArmor profile"),
     ],
 )
 def test_an_annotation_that_would_limit_and_cannot_is_refused_by_its_place(key: str, value: str, why: str) -> None:
@@ -442,8 +447,29 @@ def test_annotations_that_kubernetes_no_longer_reads_are_ignored_with_a_warning(
     older = {"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"}
     (warning,) = play(manifest({"annotations": older})).warnings
     assert "ignored, as by Kubernetes since 1.27" in warning
-    unconfined = {"container.apparmor.security.beta.kubernetes.io/app": "unconfined"}
-    assert play(manifest({"annotations": unconfined})).warnings == ()
+
+
+def test_an_apparmor_profile_is_the_containers_else_its_annotations_else_the_pods() -> None:
+    def found(pods: object = None, own: object = None, annotation: str | None = None) -> list[str]:
+        key = "container.apparmor.security.beta.kubernetes.io/app"
+        text = manifest(
+            {"annotations": {key: annotation} if annotation else {}},
+            securityContext={"appArmorProfile": pods} if pods else {},
+            containers=[container(securityContext={"appArmorProfile": own} if own else {})],
+        )
+        played = play(text)
+        assert played.warnings == ()
+        (pod,) = played.pods
+        return [pod.pause.security.apparmor, *(member.spec.security.apparmor for member in pod.members)]
+
+    default, none = {"type": "RuntimeDefault"}, {"type": "Unconfined"}
+    local = {"type": "Localhost", "localhostProfile": "tight"}
+    assert found() == found(default, default) == found(annotation="runtime/default") == ["", ""]
+    assert found(none) == ["unconfined", "unconfined"]
+    assert found(local, none) == ["tight", "unconfined"]
+    assert found(annotation="unconfined") == ["", "unconfined"]
+    assert found(none, annotation="localhost/tight") == ["unconfined", "tight"]
+    assert found(none, default, annotation="localhost/tight") == ["unconfined", ""]
 
 
 def test_names_are_found_in_files_that_cannot_be_played() -> None:

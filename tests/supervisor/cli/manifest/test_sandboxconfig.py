@@ -94,8 +94,21 @@ def test_a_whole_configuration_becomes_a_request() -> None:
             name="web", namespace="shop", attempt=2, uid="u-1", log_directory="/var/log/pods/web",
             memory_bytes=64 << 20, cpu_limit_milli=500,
         ),
-        security=pb.SecuritySpec(seccomp="unconfined"),
+        security=pb.SecuritySpec(seccomp="unconfined", apparmor="unconfined"),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "profile"),
+    [
+        ({"profile_type": "RuntimeDefault"}, ""),
+        ({"profile_type": 1}, "unconfined"),
+        ({"profile_type": 2, "localhost_ref": "tight"}, "tight"),
+    ],
+)
+def test_a_sandbox_has_the_apparmor_profile_that_was_asked_for(asked: object, profile: str) -> None:
+    spec = config(with_("linux.security_context.apparmor", asked)).spec
+    assert spec.security.apparmor == profile and spec.HasField("security") is bool(profile)
 
 
 def test_sysctls_are_the_pause_containers_but_those_of_the_machines_network() -> None:
@@ -193,7 +206,8 @@ def test_the_same_in_yaml() -> None:
         ("linux.security_context.privileged", True, "needs no rights"),
         ("linux.security_context.seccomp", {"profile_type": 2, "localhost_ref": "/x"}, "exitd's own profile"),
         ("linux.security_context.seccomp", {}, "profile_type is missing"),
-        ("linux.security_context.apparmor", {"profile_type": 2, "localhost_ref": "x"}, "AppArmor"),
+        ("linux.security_context.apparmor", {"profile_type": 2, "localhost_ref": ""}, "Localhost goes with localhost_"),
+        ("linux.security_context.apparmor", {"profile_type": "None"}, "'None' is none of RuntimeDefault"),
         ("linux.security_context.seccomp_profile_path", "runtime/default", "seccomp"),
         ("port_mappings", [{"host_port": 80}], "container_port is missing"),
         ("port_mappings", [{"host_port": 80, "container_port": 70000}], "not in the range of 0 to 65535"),

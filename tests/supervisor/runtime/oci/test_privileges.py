@@ -147,6 +147,22 @@ def test_whether_the_kernel_has_apparmor_and_it_is_on(tmp_path: Path, text: str 
     assert machine.has_apparmor(str(tmp_path / "enabled")) is there
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("lsb_release (enforce)\nexitd-default (enforce)\n", "exitd-default"),
+        ("exitd-default (complain)", "exitd-default"),
+        ("exitd-default-2 (enforce)\n/usr/bin/exitd-default (enforce)\nexitd-default//null (enforce)\n", ""),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_whether_exitds_own_apparmor_profile_is_loaded(tmp_path: Path, text: str | None, found: str) -> None:
+    if text is not None:
+        (tmp_path / "profiles").write_text(text)
+    assert machine.own_profile(str(tmp_path / "profiles")) == found
+
+
 def test_selinux_is_there_where_its_file_system_is(tmp_path: Path) -> None:
     assert machine.has_selinux(str(tmp_path)) is False
     (tmp_path / "enforce").write_text("0")

@@ -467,6 +467,19 @@ def test_unconfined_is_what_a_kernel_without_apparmor_gives_anyway() -> None:
         assert made(asked, host=Host(apparmor=has))["process"].get("apparmorProfile") == found
 
 
+def test_where_exitds_own_apparmor_profile_is_loaded_it_confines_who_names_no_other_and_is_not_privileged() -> None:
+    host = Host(apparmor=False, own_profile="exitd-default")
+
+    def profile(*, has: bool = False, privileged: bool = False, apparmor: str = "") -> object:
+        asked = replace(SPEC, security=Security(apparmor=apparmor), rights=replace(SPEC.rights, privileged=privileged))
+        return made(asked, host=replace(host, apparmor=has))["process"].get("apparmorProfile")
+
+    assert profile() == "exitd-default" and profile(privileged=True) is None
+    assert profile(has=True, apparmor="tight") == profile(has=True, privileged=True, apparmor="tight") == "tight"
+    assert profile(has=True, apparmor="unconfined") == "unconfined"
+    assert "apparmorProfile" not in str(adapt_bundle(BUNDLE, BUNDLED, cgroups_path="/exitd/x", host=host))
+
+
 def test_without_a_word_there_are_no_new_privileges_and_a_bundle_is_as_it_is() -> None:
     process = made(SPEC)["process"]
     assert process["noNewPrivileges"] is True and {"apparmorProfile", "selinuxLabel"}.isdisjoint(process)
