@@ -226,7 +226,7 @@ def test_what_must_not_be_root_and_is_root_is_refused_by_the_fields_name(stage: 
 REFUSED_ANYWHERE: dict[str, Any] = {
     "seLinuxOptions": {"level": "s0:c1"},
     "windowsOptions": {"runAsUserName": "x"},
-    "appArmorProfile": {"type": "Localhost"},
+    "appArmorProfile": {"type": "Default"},
     "noSuchField": True,
 }
 REFUSED_OF_A_POD: dict[str, Any] = {
