@@ -8,8 +8,7 @@ import pytest
 from tests.vm.machine import NO_APPARMOR, Machine
 
 EXITCTL = "/opt/exitd/bin/exitctl"
-NONE = "unconfined"
-# Where Debian gives the runtime a profile, crun keeps that one beside it.
+# Debian gives runc and crun profiles in which nothing is confined. crun keeps its own beside the container's.
 ITS_OWN = ("exitd-default (enforce)", "crun//&exitd-default (mixed)")
 MOUNT = "mount -t tmpfs none /mnt && grep -q ' /mnt tmpfs' /proc/mounts && echo mounted"
 
@@ -51,9 +50,9 @@ def check_containers_are_confined_by_exitds_profile_unless_they_ask_for_another(
 def is_confined(machine: Machine, runtime: str) -> None:
     by = ("--runtime", runtime)
     assert profile(machine, *by) in ITS_OWN
-    assert profile(machine, *by, "--security-opt", "apparmor=unconfined") == NONE
-    # Debian gives runc and crun profiles in which nothing is confined; who names none stays in them.
-    assert profile(machine, *by, "--privileged") in (NONE, f"{runtime} ({NONE})")
+    for asked in (("--security-opt", "apparmor=unconfined"), ("--privileged",)):
+        found = profile(machine, *by, *asked)
+        assert found == "unconfined" or found.endswith(" (unconfined)")
     may_mount = (*by, "--cap-add", "SYS_ADMIN")
     assert ran(machine, *may_mount, "--", "sh", "-c", MOUNT)[0] != 0
     assert ran(machine, *may_mount, "--security-opt", "apparmor=unconfined", "--", "sh", "-c", MOUNT) == (0, "mounted")
