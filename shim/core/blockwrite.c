@@ -1,5 +1,5 @@
-/* A thread that writes one block at a time into a file, flushed, so that nobody else waits for the disk. For Python,
- * part of the extension only: it has nothing of Python's, and its lock holds it up as little as it holds Python up. */
+/* A thread that writes one block at a time into a file, flushed, so that nobody else waits for the disk. Part of the
+ * extension only. It runs without Python's lock: neither waits for the other. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -14,10 +14,10 @@
 
 enum { STACK_BYTES = 64 << 10 };
 
-/* Whoever has called block_write leaves all but the semaphore alone until `event_fd` is readable. */
+/* From block_write until `event_fd` is readable all of it is the thread's, but for the semaphore. */
 struct block_writer {
 	pthread_t thread;
-	sem_t begun;	/* there is a write, or an end of it all */
+	sem_t begun;	/* there is a write, or `over` is set */
 	int fd;
 	int event_fd;
 	int over;
@@ -55,7 +55,7 @@ static void *writes(void *given)
 		while (written < 0 && errno == EINTR);
 		w->written = written < 0 ? -errno : written;
 		w->took_ns = monotonic_ns() - began;
-		/* A counter of one has room for one more: it neither fails nor waits. */
+		/* The counter is 0: nothing is in the way of this. */
 		while (write(w->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
 			;
 	}

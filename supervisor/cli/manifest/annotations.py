@@ -39,17 +39,22 @@ def annotated(annotations: Field | None, containers: tuple[str, ...], notes: Not
         name = key.removeprefix(CONTAINER_PIDS)
         if key == POD_PIDS:
             pids = _limit(each, notes)
-        elif name != key and name not in containers:
-            each.refuse(notes, f"there is no container {name!r}; there are {', '.join(containers)}")
         elif name != key:
-            of_containers[name] = _limit(each, notes)
+            of_containers[_named(name, each, containers, notes)] = _limit(each, notes)
         elif key.startswith(OURS[0]) or OURS[1] in key:
             each.refuse(notes, f"exitd knows {POD_PIDS} and {CONTAINER_PIDS}CONTAINER")
         elif key.startswith(APPARMOR):
-            apparmor[key.removeprefix(APPARMOR)] = _profile(each, notes)
+            apparmor[_named(key.removeprefix(APPARMOR), each, containers, notes)] = _profile(each, notes)
         elif key.startswith(SECCOMP):
             each.warn(notes, "ignored, as by Kubernetes since 1.27; write securityContext.seccompProfile")
     return AskedPod(pids, of_containers, apparmor)
+
+
+def _named(name: str, field: Field, containers: tuple[str, ...], notes: Notes) -> str:
+    """Return the name, which must be that of a container of the pod's."""
+    if name not in containers:
+        field.refuse(notes, f"there is no container {name!r}; there are {', '.join(containers)}")
+    return name
 
 
 def _profile(field: Field, notes: Notes) -> str:

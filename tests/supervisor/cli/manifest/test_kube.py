@@ -435,6 +435,11 @@ def test_limits_of_processes_are_annotations_of_the_pod_and_of_its_containers() 
             "tight",
             "'tight' is no AppArmor profile; write",
         ),
+        (
+            "container.apparmor.security.beta.kubernetes.io/ap",
+            "unconfined",
+            "there is no container 'ap'; there are app",
+        ),
         ("container.apparmor.security.beta.kubernetes.io/app", "localhost/", "'localhost/' is no AppArmor profile"),
     ],
 )
