@@ -55,6 +55,14 @@ def test_a_requirement_that_was_not_fetched_is_found(tmp_path: pathlib.Path) -> 
     assert deb.unmet(tmp_path, suite) == ["a needs B-c>=2"]
 
 
+def test_what_an_administrator_may_change_is_a_conffile(tmp_path: pathlib.Path) -> None:
+    for name in ("etc/apparmor.d/exitd-default", "usr/share/doc/exitd/README.md"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    deb._control_files(tmp_path, deb.SUITES["trixie"], "1.0-1~deb13")
+    assert (tmp_path / "DEBIAN/conffiles").read_text() == "/etc/apparmor.d/exitd-default\n"
+
+
 if shutil.which("dpkg"):
 
     def newer(first: str, second: str) -> bool:

@@ -228,6 +228,7 @@ class ForeignStreams:
 
 BUILTIN = "builtin"  # exitd's own seccomp profile
 UNCONFINED = "unconfined"
+OWN_PROFILE = "exitd-default"  # exitd's own AppArmor profile: systemd/apparmor.d/exitd-default
 
 
 @frozen

@@ -48,9 +48,15 @@ class EarlyHolds:
 
     def take(self, process: Process) -> Held | None:
         """Return the held process with a descriptor of the caller's own, which lets go of it at the kernel's witness,
-        and closes it. None: it is not held here. A look-up that fails afterwards may take it again. Raises OSError."""
+        and closes it. None: it is not held here. A look-up that fails afterwards may take it again, unless there was
+        room for one descriptor only."""
         held = self._held.get(process)
-        return None if held is None else replace(held, pidfd=os.dup(held.pidfd))
+        if held is None:
+            return None
+        try:
+            return replace(held, pidfd=os.dup(held.pidfd))
+        except OSError:
+            return self._held.pop(process)
 
     def release(self, container_id: str) -> None:
         """Let go of the container's processes: they have been looked up. Repeatable."""

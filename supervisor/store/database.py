@@ -86,6 +86,7 @@ class Store:
             self._ring_ends = ringends.opened(path, connection, slow_seconds)
         self._writer = Writer(path, connection, lock_seconds, room_bytes)
         self._finish_late: Callable[[], None] | None = None  # of the block that the loop does not wait for
+        self._late_look: asyncio.TimerHandle | None = None  # at it, where the loop cannot be woken by its end
         self._events_under_way: tuple[Event, ...] = ()  # its events
         self._void = list[range]()
         self._reader: sqlite3.Connection | None = None
@@ -208,8 +209,8 @@ class Store:
         try:
             loop.add_reader(self._ring_ends.event_fd, self._look_at_late)
         except OSError as error:  # ENOSPC: max_user_watches
-            log.warning("a block of ends is looked at again and again", why=error.strerror)
-            loop.call_later(room.AGAIN_SECONDS, self._look_at_late)
+            log.debug("a block of ends is looked at again and again", why=error.strerror)
+            self._late_look = loop.call_later(room.AGAIN_SECONDS, self._look_at_late)
 
     def _look_at_late(self) -> None:
         """Finish the block that the loop does not wait for, if it is written. Repeatable."""
@@ -482,6 +483,8 @@ class Store:
         await loop.run_in_executor(None, self._close_reader, limit_seconds)
         if self._finish_late is not None:  # its ends are stored as the others are, also if nobody waits for them
             loop.remove_reader(self._ring_ends.event_fd)  # which would take the end from whoever waits for it here
+            if self._late_look is not None:
+                self._late_look.cancel()
             await loop.run_in_executor(None, self._ring_ends.await_end, limit_seconds)
             self._look_at_late()
             if self._finish_late is not None:

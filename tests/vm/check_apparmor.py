@@ -67,6 +67,7 @@ def is_signalled_and_ends(machine: Machine, runtime: str) -> None:
     assert machine.say(EXITCTL, "exec", "confined", "cat", "/proc/self/attr/current").strip() in ITS_OWN
     within = "sleep 1000 & kill $! && wait; ps -e | grep -c sleep"
     assert machine.say(EXITCTL, "exec", "confined", "sh", "-c", within).strip() == "1"
+    assert machine.say(EXITCTL, "exec", "confined", "readlink", "/proc/1/exe").strip()  # ptrace (read)
     assert "sleep" in machine.say(EXITCTL, "top", "confined")
     machine.say(EXITCTL, "pause", "confined")
     machine.say(EXITCTL, "unpause", "confined")

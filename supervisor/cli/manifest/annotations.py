@@ -13,7 +13,7 @@ from dataclasses import field
 from shim.frozen import frozen
 from supervisor.api.rights import MOST_PIDS
 from supervisor.cli.manifest.fields import Field, Notes
-from supervisor.model.values import UNCONFINED
+from supervisor.model.values import OWN_PROFILE, UNCONFINED
 
 POD_PIDS = "exitd/pids-limit"
 CONTAINER_PIDS = "pids-limit.exitd/"
@@ -58,11 +58,11 @@ def _named(name: str, field: Field, containers: tuple[str, ...], notes: Notes) -
 
 
 def _profile(field: Field, notes: Notes) -> str:
-    """Return the API's value; empty for exitd's own profile."""
+    """Return the API's value."""
     text = field.text()
     name = text.removeprefix(LOCAL)
     if text in (OWN, UNCONFINED):
-        return "" if text == OWN else UNCONFINED
+        return OWN_PROFILE if text == OWN else UNCONFINED
     if name == text or not name:
         field.refuse(notes, f"{text!r} is no AppArmor profile; write {OWN}, {UNCONFINED} or {LOCAL}NAME")
     return name

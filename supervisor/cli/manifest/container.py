@@ -22,7 +22,7 @@ from supervisor.cli.manifest.rights import is_privileged, not_root, refuse_contr
 from supervisor.images import reference
 from supervisor.model.errors import BadRequest
 from supervisor.model.rights import NOT_ROOT
-from supervisor.model.values import BUILTIN, UNCONFINED
+from supervisor.model.values import BUILTIN, OWN_PROFILE, UNCONFINED
 
 MOST_NAME = 63
 POLICIES = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}
@@ -219,7 +219,7 @@ def _security(container: Field, around: Around, spec: pb.ContainerSpec, notes: N
 
 
 def _apparmor(container: Field, around: Around, notes: Notes) -> str:
-    """Return the container's own profile, else its annotation's, else the pod's; empty for exitd's."""
+    """Return the container's own profile, else its annotation's, else the pod's; empty if none is named."""
     own = container.get("securityContext", "appArmorProfile")
     if own is not None:
         return apparmor_of(own, notes)
@@ -228,19 +228,19 @@ def _apparmor(container: Field, around: Around, notes: Notes) -> str:
 
 
 def pod_apparmor(around: Around, notes: Notes) -> str:
-    """Return the pod's profile for all its containers; empty for exitd's."""
+    """Return the pod's profile for all its containers; empty if none is named."""
     return apparmor_of(around.security.get("appArmorProfile") if around.security is not None else None, notes)
 
 
 def apparmor_of(profile: Field | None, notes: Notes) -> str:
-    """Return the API's value; empty if there is no profile, or for exitd's."""
+    """Return the API's value; empty if none is named: then there is exitd's where it is loaded."""
     if profile is None:
         return ""
     kind, name = text_of(profile.get("type")), profile.get("localhostProfile")
     if (kind == "Localhost") != (name is not None):
         profile.refuse(notes, "localhostProfile goes with the type Localhost, and with no other")
         return ""
-    return name.text() if name is not None else {"Unconfined": UNCONFINED}.get(kind, "")
+    return name.text() if name is not None else {"RuntimeDefault": OWN_PROFILE, "Unconfined": UNCONFINED}.get(kind, "")
 
 
 def pod_seccomp(around: Around, notes: Notes) -> str:

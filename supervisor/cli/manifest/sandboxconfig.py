@@ -34,7 +34,7 @@ from supervisor.cli.manifest.shape import (
 )
 from supervisor.cli.manifest.sysctls import sandbox_sysctls
 from supervisor.model.errors import BadRequest
-from supervisor.model.values import BUILTIN, UNCONFINED
+from supervisor.model.values import BUILTIN, OWN_PROFILE, UNCONFINED
 
 CPU_PERIOD_US = 100_000
 MODES = ("POD", "CONTAINER", "NODE", "TARGET")  # NamespaceMode, by its numbers
@@ -263,13 +263,13 @@ def _security(security: Field | None, notes: Notes) -> pb.SecuritySpec | None:
 
 
 def _apparmor(security: Field | None, notes: Notes) -> str:
-    """Return the API's value; empty for exitd's own profile."""
+    """Return the API's value; empty if none is named."""
     asked = security.get("apparmor", "profile_type") if security is not None else None
     if security is None or asked is None:
         return ""
     kind, name = profile_type(asked), text_of(security.get("apparmor", "localhost_ref"))
     if kind != "Localhost":
-        return UNCONFINED if kind == "Unconfined" else ""
+        return UNCONFINED if kind == "Unconfined" else OWN_PROFILE
     if not name:
         asked.refuse(notes, "Localhost goes with localhost_ref, the name of a loaded profile")
     return name

@@ -20,6 +20,8 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, cast
 
+import structlog
+
 from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
@@ -62,6 +64,8 @@ MOST_STORED_BYTES = 64 << 20  # a caller's largest one with every character esca
 LOG_NAMES: dict[LogDriver | None, str] = {LogDriver.CRI: "container.log", LogDriver.JSON_FILE: "container-json.log"}
 
 # Programs for which crun does other things than execve(2), and the names under which it is installed to do so.
+log = structlog.get_logger(__name__)
+
 HANDLERS = ("run.oci.handler", "module.wasm.image/variant")
 HANDLING = frozenset({"krun", "crun-krun", "crun-wasm"})
 
@@ -195,11 +199,13 @@ def prepare(
             _make_volumes(container, root, merged, fill)
             subpaths.bind_all(directory, _below_sources(container, root))
         joins = _joins(container, state)
-        document = _read(directory)
+        document = made_with = _read(directory)
         # The numbers of devices, and the address, may be others by now.
         if document is None or container.spec.devices or container.spec.address_mark:
             document = _with_changes(_document(container, merged, root, joins), container)
             _keep_flags(document, container.spec, kept)
+            if made_with is not None and not container.spec.security.apparmor:
+                spec.keep_profile(document, made_with)
             _write(directory, document)
         else:
             # It may have been written for another state directory.
@@ -210,6 +216,9 @@ def prepare(
                 _keep_flags(document, container.spec, kept)
                 _write(directory, _with_changes(document, container))
             spec.readable(document)
+        if made_with is not None and _loses_profile(document, container.spec):
+            log.warning("its AppArmor profile is no longer loaded, it goes without", container=container.id)
+            _write(directory, document)
     except OSError as error:
         raise ShimFailed(f"{directory}: {error.strerror or error}") from error
     if container.spec.init and (wanted := command_in(document, container.spec.ids)) is not None:
@@ -217,6 +226,13 @@ def prepare(
     path, own_pids = f"{directory}/bundle", spec.has_own_pids(document)
     executed = _executes(document, container.spec)
     return Bundle(path, _cgroup_in(document) or default_cgroup(container), document, own_pids, executed)
+
+
+def _loses_profile(document: spec.Document, wanted: Spec) -> bool:
+    """Take exitd's AppArmor profile away from a process that has it unasked, if it is not loaded any more: no runtime
+    would begin it. Return whether it was."""
+    is_unasked = not (wanted.bundle or wanted.security.apparmor)
+    return is_unasked and not machine.own_profile() and spec.drop_profile(document, machine.OWN_PROFILE)
 
 
 def _keep_flags(document: spec.Document, wanted: Spec, kept: Mapping[str, tuple[str, ...]]) -> None:

@@ -12,12 +12,11 @@ from supervisor.model.errors import BadRequest
 from supervisor.model.idranges import IdRange
 from supervisor.model.limits import HostDevice
 from supervisor.model.rights import NAMES
+from supervisor.model.values import OWN_PROFILE as OWN_PROFILE
 from supervisor.runtime.oci.privileges import Device
 
 # File systems that are private to every container, and nodes that a runtime makes itself.
 OWN = frozenset({"pts", "shm", "fd", "mqueue", "console", "ptmx", "null", "zero", "full", "tty", "random", "urandom"})
-
-OWN_PROFILE = "exitd-default"  # systemd/apparmor.d/exitd-default
 
 # docker's, for a container with its own network: every user in it may send an echo, and serve on every port.
 PING_GROUPS = "net.ipv4.ping_group_range"

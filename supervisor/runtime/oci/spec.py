@@ -381,6 +381,23 @@ def _process(spec: Spec, hostname: str, user: Ids, host: Host) -> Document:
     }
 
 
+def keep_profile(document: Document, before: Document) -> None:
+    """Give the process the AppArmor profile that it has in the earlier document, or none."""
+    process, earlier = _section(document, "process"), before.get("process")
+    process.pop("apparmorProfile", None)
+    if isinstance(earlier, dict) and "apparmorProfile" in earlier:
+        process["apparmorProfile"] = earlier["apparmorProfile"]
+
+
+def drop_profile(document: Document, name: str) -> bool:
+    """Take this AppArmor profile away from the process. Return False if it has another one, or none."""
+    process = document.get("process")
+    if not isinstance(process, dict) or process.get("apparmorProfile") != name:
+        return False
+    del process["apparmorProfile"]
+    return True
+
+
 def _labels(security: Security, host: Host, own_profile: str) -> Document:
     """Return the labels for AppArmor and SELinux. Raises BadRequest when the kernel lacks them: a runtime would only
     report an errno."""

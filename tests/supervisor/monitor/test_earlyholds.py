@@ -67,6 +67,20 @@ def test_it_is_held_once_and_whoever_takes_it_has_a_descriptor_of_his_own() -> N
     assert not opened_since(before)
 
 
+def test_without_room_for_another_descriptor_whoever_takes_it_has_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, before = Seen(), held_now()
+    early = EarlyHolds(seen)
+    with child() as process:
+        name = name_of(process)
+        early.hold("c1", name)
+        Narrow(monkeypatch, os, "dup", errno.EMFILE)
+        held = early.take(name)
+        early.release("c1")
+        assert held is not None and seen.observed == {name: held.pidfd} and early.take(name) is None
+        os.close(held.pidfd)
+    assert not opened_since(before)
+
+
 def test_it_is_let_go_with_its_container() -> None:
     seen, before = Seen(), held_now()
     early = EarlyHolds(seen)

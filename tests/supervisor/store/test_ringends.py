@@ -447,6 +447,30 @@ def test_a_block_whose_end_the_loop_cannot_be_woken_by_is_looked_at_until_it_is_
     asyncio.run(main())
 
 
+def test_closing_while_the_loop_cannot_be_woken_waits_for_the_block(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, *_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def main() -> None:
+        problems: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: problems.append(context))
+        async with opened(path) as store:
+            one = await run_of(store, "c1")
+            with SlowDisk(monkeypatch) as disk, monkeypatch.context() as patched:
+                patched.setattr(loop, "add_reader", full)
+                patched.setattr(room, "AGAIN_SECONDS", 0.01)
+                writing = store.write_ends([end_of(one)])
+                loop.call_later(0.1, disk.go)
+                assert await store.close(limit_seconds=60)
+                assert writing is not None and writing.done()
+        assert problems == []
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_closing_waits_no_longer_than_the_block_takes(path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     async def main() -> None:

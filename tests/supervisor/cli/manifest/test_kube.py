@@ -469,12 +469,14 @@ def test_an_apparmor_profile_is_the_containers_else_its_annotations_else_the_pod
 
     default, none = {"type": "RuntimeDefault"}, {"type": "Unconfined"}
     local = {"type": "Localhost", "localhostProfile": "tight"}
-    assert found() == found(default, default) == found(annotation="runtime/default") == ["", ""]
+    own = "exitd-default"
+    assert found() == ["", ""] and found(default, default) == [own, own]
+    assert found(annotation="runtime/default") == ["", own]
     assert found(none) == ["unconfined", "unconfined"]
     assert found(local, none) == ["tight", "unconfined"]
     assert found(annotation="unconfined") == ["", "unconfined"]
     assert found(none, annotation="localhost/tight") == ["unconfined", "tight"]
-    assert found(none, default, annotation="localhost/tight") == ["unconfined", ""]
+    assert found(none, default, annotation="localhost/tight") == ["unconfined", own]
 
 
 def test_names_are_found_in_files_that_cannot_be_played() -> None:

@@ -132,7 +132,7 @@ def test_what_only_a_cluster_has_is_reported_and_left_out(field: str, value: Any
         ("automountServiceAccountToken", False), ("enableServiceLinks", True), ("hostIPC", False),
         ("hostUsers", True), ("os", {"name": "linux"}), ("securityContext", {}), ("tolerations", []),
         ("nodeSelector", {}), ("priority", 0), ("activeDeadlineSeconds", None), ("volumes", []),
-        ("securityContext", {"appArmorProfile": {"type": "RuntimeDefault"}, "supplementalGroupsPolicy": "Merge"}),
+        ("securityContext", {"supplementalGroupsPolicy": "Merge"}),
         ("initContainers", []), ("hostNetwork", False), ("shareProcessNamespace", False),
     ],
 )  # fmt: skip

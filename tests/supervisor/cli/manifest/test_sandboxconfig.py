@@ -101,14 +101,14 @@ def test_a_whole_configuration_becomes_a_request() -> None:
 @pytest.mark.parametrize(
     ("asked", "profile"),
     [
-        ({"profile_type": "RuntimeDefault"}, ""),
+        ({"profile_type": "RuntimeDefault"}, "exitd-default"),
         ({"profile_type": 1}, "unconfined"),
         ({"profile_type": 2, "localhost_ref": "tight"}, "tight"),
     ],
 )
 def test_a_sandbox_has_the_apparmor_profile_that_was_asked_for(asked: object, profile: str) -> None:
     spec = config(with_("linux.security_context.apparmor", asked)).spec
-    assert spec.security.apparmor == profile and spec.HasField("security") is bool(profile)
+    assert spec.security == pb.SecuritySpec(apparmor=profile)
 
 
 def test_sysctls_are_the_pause_containers_but_those_of_the_machines_network() -> None:

@@ -9,8 +9,9 @@ import pytest
 from supervisor.config.settings import Limits
 from supervisor.model.errors import BadRequest
 from supervisor.model.idranges import IdRange
-from supervisor.model.values import Container, Mount, Phase, Pod, Spec
-from supervisor.runtime.oci import bundle, cgroups, rootfs
+from supervisor.model.limits import HostDevice
+from supervisor.model.values import Container, Mount, Phase, Pod, Security, Spec
+from supervisor.runtime.oci import bundle, cgroups, machine, rootfs
 
 ID, POD = "a" * 64, "b" * 64
 
@@ -120,6 +121,30 @@ def test_the_root_of_one_with_users_of_its_own_is_where_the_state_directory_is_n
         written = json.loads((tmp_path / "r/c" / ID / "bundle/config.json").read_text())
         assert found.document["root"] == written["root"]
         assert written["root"]["path"] == f"{tmp_path}/{state}/roots/{ID}/merged"
+
+
+@pytest.mark.parametrize("is_written_anew", [True, False])
+def test_the_apparmor_profile_is_the_one_that_it_was_made_with_while_that_is_loaded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_written_anew: bool
+) -> None:
+    """Also where its configuration is written anew for each run. One that asks for a profile keeps asking."""
+    monkeypatch.setattr(rootfs, "prepare", lambda spec, directory, limits, apart: f"{directory}/merged")
+    devices = (HostDevice("/dev/null", "/dev/null", "rwm"),) if is_written_anew else ()
+    made = container(rootfs="/r", args=("x",), devices=devices)
+
+    def profile(loaded: str, of: Container = made, root: str = "r") -> object:
+        monkeypatch.setattr(machine, "own_profile", lambda: loaded)
+        found = bundle.prepare(of, str(tmp_path / root), str(tmp_path / "s"), Limits())
+        written = json.loads((tmp_path / root / "c" / ID / "bundle/config.json").read_text())
+        assert written["process"] == found.document["process"]
+        return written["process"].get("apparmorProfile")
+
+    own = machine.OWN_PROFILE
+    assert [profile(loaded) for loaded in ("", own, "")] == [None, None, None]  # by an exitd that had no profile
+    assert [profile(loaded, root="with") for loaded in (own, own, "", own)] == [own, own, None, None]
+    asking = replace(made, spec=replace(made.spec, security=Security(apparmor=own)))
+    monkeypatch.setattr(machine, "has_apparmor", lambda: True)
+    assert [profile(loaded, asking, "asking") for loaded in (own, "")] == [own, own]
 
 
 ODD: tuple[dict[str, object], ...] = (
