@@ -9,6 +9,7 @@ import pytest
 
 from supervisor.model.errors import BadRequest
 from supervisor.model.idranges import IdRange
+from supervisor.model.limits import HostDevice
 from supervisor.model.rights import DEFAULT, NAMES, Rights, Ulimit
 from supervisor.model.values import Security, Spec
 from supervisor.runtime.oci import machine
@@ -130,6 +131,19 @@ def test_devices_are_those_of_dev_but_what_each_container_has_itself() -> None:
     for path, device in found.items():
         status = os.stat(path)
         assert (device.major, device.minor) == (os.major(status.st_rdev), os.minor(status.st_rdev))
+
+
+def test_a_device_that_is_asked_for_has_the_place_and_the_access_that_were_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (one, access), *rest = machine.asked_devices((HostDevice("/dev/null", "/dev/nothing", "r"),))
+    assert (one.path, one.major, one.minor, access, rest) == ("/dev/nothing", 1, 3, "r", [])
+    everything = [device.path for device, _ in machine.asked_devices((HostDevice("/dev", "/all"),))]
+    assert everything == [f"/all{device.path.removeprefix('/dev')}" for device in machine.devices()]
+    for nothing in ("file", ""):
+        with pytest.raises(BadRequest, match="no device, and no directory with one in it"):
+            machine.asked_devices((HostDevice(str(tmp_path / nothing)),))
+    with pytest.raises(BadRequest, match="No such file or directory"):
+        machine.asked_devices((HostDevice(str(tmp_path / "gone")),))
 
 
 def test_what_is_no_device_is_none(tmp_path: Path) -> None:
