@@ -12,7 +12,7 @@ from supervisor.model.values import Process
 from supervisor.monitor import procfs
 from supervisor.monitor.procfs import Kin, family, look
 from tests.supervisor.children import name_of
-from tests.supervisor.descriptors import only
+from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.system.waits import until
 
 # Should it be signalled last, it is still there.
@@ -101,7 +101,9 @@ def test_the_whole_family_is_killed_and_those_outside_live_on(tree: "subprocess.
 
 
 def test_another_signal_is_sent_once_to_each(tree: "subprocess.Popen[bytes]") -> None:
+    before = held_now()
     assert procfs.signal_family(name_of(tree), signal.SIGTERM, _everyone) >= 6
+    assert not opened_since(before)
     assert tree.wait(20) == -signal.SIGTERM
 
 
