@@ -190,7 +190,7 @@ class Store:
             return None
         ends, numbered = self._ring_ends_of(steps)
         if not self._ring_ends.begin(ends):
-            self._note_void(numbered)  # after an error the block may be in the file all the same, with these numbers
+            self._note_void(numbered)  # they are given once, also where the ring is full
             return None
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[Event, ...] | None] = loop.create_future()
