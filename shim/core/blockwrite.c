@@ -1,5 +1,5 @@
-/* A thread that writes one block at a time into a file, flushed, so that nobody else waits for the disk. Part of the
- * extension only. It runs without Python's lock: neither waits for the other. */
+/* A thread that writes one block at a time into a file, flushed, so that the event loop need not wait for the disk. Part of
+ * the extension only. It runs without Python's lock: neither waits for the other. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>

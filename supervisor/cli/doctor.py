@@ -24,7 +24,7 @@ from supervisor.monitor import probe
 from supervisor.monitor.probe import Capability
 from supervisor.network import files
 from supervisor.runtime.oci import delegation
-from supervisor.runtime.oci import machine as confined
+from supervisor.runtime.oci import machine as ocimachine
 
 DEFAULT_STATE = "/run/exitd"
 PROGRAMS = ("exitd-shim", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-journald")
@@ -156,12 +156,12 @@ def seccomp(path: str, kernel: str = SECCOMP) -> Capability:
 
 def apparmor() -> Capability:
     """Check whether exitd's own profile confines containers, where the kernel has AppArmor."""
-    if not confined.has_apparmor():
+    if not ocimachine.has_apparmor():
         return Capability(True, "the kernel has none, or it is off")
-    if confined.own_profile():
-        return Capability(True, f"containers have the profile {confined.OWN_PROFILE}, unless they ask for another")
-    cure = f"apparmor_parser --replace /etc/apparmor.d/{confined.OWN_PROFILE}, as root"
-    return Capability(False, f"the profile {confined.OWN_PROFILE} is not loaded: containers have none", cure)
+    if ocimachine.own_profile():
+        return Capability(True, f"containers have the profile {ocimachine.OWN_PROFILE}, unless they ask for another")
+    cure = f"apparmor_parser --replace /etc/apparmor.d/{ocimachine.OWN_PROFILE}, as root"
+    return Capability(False, f"the profile {ocimachine.OWN_PROFILE} is not loaded: containers have none", cure)
 
 
 def _program(name: str) -> Capability:

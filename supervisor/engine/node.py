@@ -273,7 +273,7 @@ class Node:
             return False
         if not writing.done():
             return await self._shown_late(steps, writing)
-        return self._is_shown(steps, writing.result())
+        return self._show_written(steps, writing.result())
 
     def _prepare(self, steps: Sequence[tuple[Container, lifecycle.Step]]) -> None:
         """Raises nothing: what is not prepared is done when it is needed."""
@@ -281,7 +281,7 @@ class Node:
             for _, step in steps:
                 for exit in step.exits:
                     self.others.being_stored(exit)
-        except Exception:
+        except Exception:  # a bug there must cost no end its report
             log.exception("nothing could be prepared for ends on their way to the disk")
 
     async def _shown_late(
@@ -293,13 +293,16 @@ class Node:
         written = asyncio.Event()
         self._being_written |= dict.fromkeys((before.id for before, _ in steps), written)
         try:
-            return self._is_shown(steps, await writing)
+            return self._show_written(steps, await writing)
         finally:
             for before, _ in steps:
                 del self._being_written[before.id]
             written.set()
 
-    def _is_shown(self, steps: Sequence[tuple[Container, lifecycle.Step]], numbered: tuple[Event, ...] | None) -> bool:
+    def _show_written(
+        self, steps: Sequence[tuple[Container, lifecycle.Step]], numbered: tuple[Event, ...] | None
+    ) -> bool:
+        """Show ends whose block is written. Return False if it could not be (`numbered` is None)."""
         if numbered is None:
             return False
         self._show_ends(steps, numbered)

@@ -39,7 +39,7 @@ class Participant:
         """The end of a run is known, and about to be stored. Bounded. Not called where no part delays an end."""
 
     def being_stored(self, exit: Exit) -> None:
-        """This end is on its way to the disk, and nobody may learn of it yet: what does not depend on that can be
+        """This end is on its way to the disk, and no client may learn of it yet: what does not depend on that can be
         prepared."""
 
     async def before_clean_up(self, container_id: str) -> None:

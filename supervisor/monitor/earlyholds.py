@@ -25,7 +25,7 @@ class Held:
 
 
 class EarlyHolds:
-    """One per daemon. Whoever looks a process up takes it; it is let go when its container has been looked up."""
+    """One per daemon. A look-up takes its process; it is let go when its container has been looked up."""
 
     def __init__(self, kernel: KernelWord) -> None:
         self._kernel = kernel

@@ -481,8 +481,8 @@ class Store:
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._close_reader, limit_seconds)
-        if self._finish_late is not None:  # its ends are stored as the others are, also if nobody waits for them
-            loop.remove_reader(self._ring_ends.event_fd)  # which would take the end from whoever waits for it here
+        if self._finish_late is not None:  # its ends are stored as the others are, also if no caller waits for them
+            loop.remove_reader(self._ring_ends.event_fd)  # it would take the end away from the wait below
             if self._late_look is not None:
                 self._late_look.cancel()
             await loop.run_in_executor(None, self._ring_ends.await_end, limit_seconds)

@@ -228,7 +228,7 @@ def test_a_block_device_that_hangs_holds_up_nobody_but_who_waits_for_an_end(disk
     """One end at once, and another one when ext4 has begun to commit its journal (`commit` of ext4(5)): whoever writes
     waits for that then."""
     with daemons.daemon(extra=("--root", str(device))) as daemon, daemon.client() as client:
-        # Told by a signal: their files are on that device.
+        # Ended by a signal: their files are on that device.
         boxes = [
             lives.up_trapping(client, "trap 'exit 43' USR1; while :; do sleep 1 & wait; done", signal.SIGUSR1)
             for _ in range(2)

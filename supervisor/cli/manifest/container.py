@@ -229,33 +229,23 @@ def _apparmor(container: Field, around: Around, notes: Notes) -> str:
 
 def pod_apparmor(around: Around, notes: Notes) -> str:
     """Return the pod's profile for all its containers; empty if none is named."""
-    return apparmor_of(around.security.get("appArmorProfile") if around.security is not None else None, notes)
+    return apparmor_of(_of_pod(around, "appArmorProfile"), notes)
 
 
 def apparmor_of(profile: Field | None, notes: Notes) -> str:
     """Return the API's value; empty if none is named: then there is exitd's where it is loaded."""
-    if profile is None:
-        return ""
-    kind, name = text_of(profile.get("type")), profile.get("localhostProfile")
-    if (kind == "Localhost") != (name is not None):
-        profile.refuse(notes, "localhostProfile goes with the type Localhost, and with no other")
-        return ""
+    kind, name = _kind_of(profile, notes)
     return name.text() if name is not None else {"RuntimeDefault": OWN_PROFILE, "Unconfined": UNCONFINED}.get(kind, "")
 
 
 def pod_seccomp(around: Around, notes: Notes) -> str:
     """Return the pod's profile for all its containers; empty if there is none."""
-    return seccomp_of(around.security.get("seccompProfile") if around.security is not None else None, around, notes)
+    return seccomp_of(_of_pod(around, "seccompProfile"), around, notes)
 
 
 def seccomp_of(profile: Field | None, around: Around, notes: Notes) -> str:
     """Return the API's value; empty if there is no profile."""
-    if profile is None:
-        return ""
-    kind, file = text_of(profile.get("type")), profile.get("localhostProfile")
-    if (kind == "Localhost") != (file is not None):
-        profile.refuse(notes, "localhostProfile goes with the type Localhost, and with no other")
-        return ""
+    kind, file = _kind_of(profile, notes)
     if file is None:
         return {"RuntimeDefault": BUILTIN, "Unconfined": UNCONFINED}.get(kind, "")
     try:
@@ -263,6 +253,22 @@ def seccomp_of(profile: Field | None, around: Around, notes: Notes) -> str:
     except BadRequest as error:
         file.refuse(notes, str(error))
         return ""
+
+
+def _of_pod(around: Around, profile: str) -> Field | None:
+    return around.security.get(profile) if around.security is not None else None
+
+
+def _kind_of(profile: Field | None, notes: Notes) -> tuple[str, Field | None]:
+    """Return the type of a profile, and the field that names one of type Localhost; nothing if there is no profile, or
+    if it is refused."""
+    if profile is None:
+        return "", None
+    kind, local = text_of(profile.get("type")), profile.get("localhostProfile")
+    if (kind == "Localhost") != (local is not None):
+        profile.refuse(notes, "localhostProfile goes with the type Localhost, and with no other")
+        return "", None
+    return kind, local
 
 
 def _restart(container: Field, around: Around, *, init: bool) -> str:

@@ -97,7 +97,7 @@ async def short_way(store: Store, steps: list[tuple[Container, lifecycle.Step]])
 
 
 async def short_way_of_a_slow_disk(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
-    """Which nobody waits for."""
+    """The loop waits for none of its writes."""
     store._ring_ends._slow_seconds = lambda: 1e-9
     await short_way(store, steps)
 

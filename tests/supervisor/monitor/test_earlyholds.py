@@ -1,4 +1,4 @@
-"""Real processes, held before whoever looks them up comes to it."""
+"""Real processes, held before their look-up."""
 
 import errno
 import os

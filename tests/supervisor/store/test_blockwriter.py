@@ -1,4 +1,4 @@
-"""The thread that writes blocks, and whoever does not wait for it."""
+"""The thread that writes blocks, and callers that do not wait for it."""
 
 import errno
 import os

@@ -21,6 +21,7 @@ from supervisor.store import ringends
 from supervisor.store.database import Keep, Store, Transaction
 from supervisor.store.ring import PAGES, Ring
 from supervisor.system import room
+from tests.supervisor.narrow import Narrow
 from tests.supervisor.store.slowdisk import SlowDisk
 from tests.supervisor.stored import all_exits, container, ended, event, opened, written
 
@@ -424,22 +425,17 @@ def test_a_block_whose_end_the_loop_cannot_be_woken_by_is_looked_at_until_it_is_
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """max_user_watches of epoll(7) are in use."""
-    refused: list[int] = []
-
-    def full(fd: int, *_: object) -> None:
-        refused.append(fd)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def main() -> None:
         async with opened(path) as store:
             one = await run_of(store, "c1")
             with SlowDisk(monkeypatch) as disk, monkeypatch.context() as patched:
-                patched.setattr(asyncio.get_running_loop(), "add_reader", full)
+                narrow = Narrow(patched, asyncio.get_running_loop(), "add_reader", errno.ENOSPC)
                 patched.setattr(room, "AGAIN_SECONDS", 0.01)
                 writing = store.write_ends([end_of(one)])
                 assert writing is not None and not writing.done()
                 await asyncio.sleep(0.05)
-                assert len(refused) > 1 and not writing.done()
+                assert narrow.refused > 1 and not writing.done()
                 disk.go()
                 assert await writing is not None
             assert [exit.key.container for exit in await all_exits(store)] == ["c1"]
@@ -450,9 +446,6 @@ def test_a_block_whose_end_the_loop_cannot_be_woken_by_is_looked_at_until_it_is_
 def test_closing_while_the_loop_cannot_be_woken_waits_for_the_block(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(fd: int, *_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     async def main() -> None:
         problems: list[object] = []
         loop = asyncio.get_running_loop()
@@ -460,7 +453,7 @@ def test_closing_while_the_loop_cannot_be_woken_waits_for_the_block(
         async with opened(path) as store:
             one = await run_of(store, "c1")
             with SlowDisk(monkeypatch) as disk, monkeypatch.context() as patched:
-                patched.setattr(loop, "add_reader", full)
+                Narrow(patched, loop, "add_reader", errno.ENOSPC)
                 patched.setattr(room, "AGAIN_SECONDS", 0.01)
                 writing = store.write_ends([end_of(one)])
                 loop.call_later(0.1, disk.go)
