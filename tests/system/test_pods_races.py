@@ -1,6 +1,8 @@
 """What happens to a pod at the same moment: members come while it goes, names collide, it is started while it ends."""
 
+import os
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +13,14 @@ import pytest
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client
 from supervisor.model.errors import ExitdError, NameTaken, NoSuchContainer, WrongState
+from supervisor.model.values import Process
+from supervisor.monitor import procfs
 from tests.system import observedpods, oracle
 from tests.system.daemons import Daemon
 from tests.system.lives import last_exit, ledger, word
 from tests.system.observedpods import NOT_READY, READY, Pod
 from tests.system.oracle import Revived
-from tests.system.processes import killed
+from tests.system.processes import children_of, killed
 from tests.system.runtimes import Gates
 from tests.system.test_races import together
 from tests.system.waits import LIMIT_SECONDS, scaled, until
@@ -69,6 +73,37 @@ def test_a_member_that_is_created_while_its_pod_is_stopped_or_removed_does_not_o
         observedpods.removed(Revived(daemon), pod)
         observedpods.judge(client, pod)
     print(dict(answers))
+    oracle.nothing_left(daemon)
+
+
+def test_a_member_whose_create_meets_the_end_of_its_pod_is_refused_for_that_end(
+    daemon: Daemon, client: Client, gates: Gates
+) -> None:
+    """The pod's pid namespace makes no process any more, and its first one, the pause, cannot end: a process in there
+    has ended whose parent, outside, is stopped and does not reap it."""
+    pod = run(client, daemon, {"runtime": str(gates.runtime), "pid": "pod"})
+    (member,) = pod.members
+    pause = client.inspect(pod.id).init
+    # nsenter itself waits outside for its child in the namespace.
+    with subprocess.Popen(["nsenter", f"--pid=/proc/{pause.pid}/ns/pid", "sleep", "60"]) as outside:
+        try:
+            until(lambda: children_of(outside.pid), "nobody is in the namespace")
+            gates.close("create.before")
+            with ThreadPoolExecutor(1) as pool:
+                creating = pool.submit(client.create, member.spec)
+                gates.reached("create.before")
+                outside.send_signal(signal.SIGSTOP)
+                os.kill(pause.pid, signal.SIGKILL)
+                process = Process(pause.pid, pause.started_ticks)
+                until(lambda: procfs.is_ending(process), "the pause does not end")
+                gates.open()
+                with pytest.raises(WrongState, match="the pause container of the pod"):
+                    creating.result(LIMIT_SECONDS)
+            assert not procfs.is_gone(process)
+        finally:
+            outside.kill()
+    until(lambda: client.inspect(pod.id).phase == pb.PHASE_EXITED, "its end is not told")
+    observedpods.removed(Revived(daemon), pod)
     oracle.nothing_left(daemon)
 
 

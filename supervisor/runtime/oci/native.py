@@ -194,9 +194,12 @@ class NativeContainers:
             self._watching.shim_cgroups[container.id] = container.spec.shim_cgroup
 
     def _sandbox_has_ended(self, container: Container) -> bool:
-        """Return whether its pod's sandbox has ended: this explains any error of its runtime."""
+        """Return whether its pod's sandbox has ended, or is ending: this explains any error of its runtime. The first
+        process of a pid namespace kills all others in it before its own end can be seen, pid_namespaces(7)."""
         watch = self._watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
-        return watch is None or watch.init_fd < 0 or epoll.read_ready(watch.init_fd)
+        if watch is None or watch.init is None or watch.init_fd < 0:
+            return True
+        return epoll.read_ready(watch.init_fd) or procfs.is_ending(watch.init)
 
     async def _refuse_a_taken_name(self, container: Container) -> None:
         """Raise WrongState for a name in use in a shared runtime root: the delete after a failed create would end that
