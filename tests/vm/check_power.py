@@ -1,5 +1,9 @@
 """A restart of the daemon over containers that live, and a power cut: what was reported is still there."""
 
+import json
+
+import pytest
+
 from tests.vm.image import FILES
 from tests.vm.machine import Machine
 
@@ -8,8 +12,15 @@ COUNT = 3
 
 def lives(machine: Machine, *words: str) -> dict[object, tuple[object, object]]:
     """Each name with its kind of end, and its number or cause."""
+    ends = machine.python("lives.py", *words)
+    found = {end["name"]: word(end) for end in ends}
+    assert len(found) == len(ends), "some end is there twice"
+    return found
+
+
+def word(end: dict[str, object]) -> tuple[object, object]:
     which = {"exited": "code", "signaled": "signal", "unknown": "cause"}
-    return {end["name"]: (end["kind"], end[which[str(end["kind"])]]) for end in machine.python("lives.py", *words)}
+    return end["kind"], end[which[str(end["kind"])]]
 
 
 def ended(name: str) -> dict[object, tuple[object, object]]:
@@ -37,6 +48,29 @@ def check_what_was_told_before_a_power_cut_is_there_after_it(machine: Machine) -
     assert lives(machine, "ledger") == before | all_lives("power", ("unknown", "host-rebooted"))
 
 
+def begun(machine: Machine, verb: str, count: int) -> dict[object, tuple[object, object]]:
+    """What it has printed. It goes on until the power fails."""
+    script = ("/opt/exitd/bin/python", "/opt/tree/tests/vm/guest/lives.py", verb)
+    machine.say("systemd-run", f"--unit={verb}", f"--property=StandardOutput=file:/run/{verb}", *script)
+    printed = f"until [ $(wc -l </run/{verb}) -ge {count} ]; do systemctl -q is-active {verb} || exit; done"
+    machine.say("sh", "-c", printed)
+    ends = [json.loads(line) for line in machine.say("cat", f"/run/{verb}").splitlines()]
+    return {end["name"]: word(end) for end in ends}
+
+
+@pytest.mark.parametrize("moment", ["unanswered", "unflushed"])
+def check_an_end_whose_block_is_on_the_disk_is_there_once_after_a_power_cut(machine: Machine, moment: str) -> None:
+    """Cut between the block and its answer; between the row, which the ring's end was stored in, and its flush."""
+    lives(machine, "begin", moment, str(COUNT))
+    before = lives(machine, "ledger")
+    written = begun(machine, moment, 2)
+    assert len(written) == 2 and {*written.values()} == {("signaled", 9)}
+    machine.cut()
+    machine.boot()
+    lives(machine, "wait")
+    assert lives(machine, "ledger") == before | all_lives(moment, ("unknown", "host-rebooted")) | written
+
+
 CONFIG = "/etc/exitd/config.toml"
 PATIENT = f"mkdir -p /etc/exitd && printf '[limits]\\nring_flush_seconds = 60\\n' >{CONFIG} && systemctl restart exitd"
 
@@ -46,10 +80,7 @@ def check_what_was_told_from_the_ring_before_a_power_cut_is_there_after_it(machi
     machine.say("sh", "-c", PATIENT)
     lives(machine, "begin", "ring", str(COUNT))
     before, told = lives(machine, "ledger"), all_lives("ring", ("signaled", 9))
-    script = ("/opt/exitd/bin/python", "/opt/tree/tests/vm/guest/lives.py", "told")
-    machine.say("systemd-run", "--unit=told", "--property=StandardOutput=file:/run/told", *script)
-    machine.say("sh", "-c", f"until [ $(wc -l </run/told) -ge {COUNT} ]; do systemctl -q is-active told || exit; done")
-    assert machine.say("cat", "/run/told").count('"signaled"') == COUNT
+    assert begun(machine, "told", COUNT) == told
     machine.cut()
     machine.boot()
     lives(machine, "wait")

@@ -24,11 +24,11 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 SUITE = os.environ.get("EXITD_VM_SUITE") or "trixie"
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "util-linux", "ca-certificates"),
-    *("python3", "runc", "crun", "linux-image-cloud-amd64"),
+    *("python3", "runc", "crun", "linux-image-cloud-amd64", "strace"),
 )
 TEST_PACKAGES = (
     *("python3-venv", "python3-dev", "gcc", "libc6-dev", "libffi-dev", "musl-tools"),
-    *("strace", "iproute2"),
+    "iproute2",
 )
 # Its recommendations that its pods need: their network, and the program of their first container.
 PODMAN_PACKAGES = ("podman", "netavark", "aardvark-dns", "nftables", "catatonit")

@@ -8,6 +8,10 @@ lives.py inits               the pid of each that runs
 lives.py kill                SIGKILL for all that run; their ends are awaited
 lives.py told                SIGKILL for the inits of all that run, while the database takes nothing: as long as this
                              goes on, the ends that it prints are in the ring alone
+lives.py unanswered          the same for two of them. The second one's block is on the disk, and as long as this goes
+                             on nobody has the end from exitd: the write of the block does not return
+lives.py unflushed           the same for two of them. Of the second one the database has the row, and as long as this
+                             goes on no flush of exitd's begins
 lives.py wait                the ends of all there are, none of which may go on
 lives.py ledger              every exit there is
 lives.py events TYPE         every event of this type
@@ -19,17 +23,24 @@ lives.py clear               removes all, and says nothing
 import contextlib
 import json
 import os
+import pathlib
 import signal
 import sqlite3
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.client import Client, ttrpc_beside
+from supervisor.model.errors import TimedOut
 
 SOCKET = "/run/exitd/exitd.sock"
 DATABASE = "/var/lib/exitd/exitd.db"
+RING = "/var/lib/exitd/exitd.ring"
 WAIT_SECONDS = 600.0
+STILL_SECONDS = 3.0  # what has not been reported by then waits for its block
+HELD_MICROSECONDS = 10**9  # longer than anybody waits
 
 
 def say(exit_: pb.Exit | None) -> None:
@@ -96,6 +107,68 @@ def tell(client: Client) -> None:
         time.sleep(WAIT_SECONDS)
 
 
+def until(look: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + WAIT_SECONDS
+    while not look():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def tampered(*words: str) -> Iterator[None]:
+    """exitd's system calls are as strace is asked to make them."""
+    shown = subprocess.run(
+        ["systemctl", "show", "--property=MainPID", "--value", "exitd.service"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    exitd = int(shown.stdout)
+    threads = pathlib.Path(f"/proc/{exitd}/task")
+    with subprocess.Popen(["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(exitd), *words]) as tracer:
+        try:
+            seen = f"TracerPid:\t{tracer.pid}\n"
+            until(lambda: all(seen in (t / "status").read_text() for t in threads.iterdir()), "strace does not begin")
+            yield
+        finally:
+            tracer.terminate()
+
+
+def has_row(container: pb.Container) -> bool:
+    with contextlib.closing(sqlite3.connect(f"file:{DATABASE}?mode=ro", uri=True)) as database:
+        found = database.execute("SELECT count(*) FROM exits WHERE container = ?", (container.id,)).fetchone()
+    return bool(found == (1,))
+
+
+def unanswered(client: Client) -> None:
+    first, second, *_ = client.list(all_of_them=False)
+    say(killed(client, first))  # see `tell`
+    assert second.id.encode() not in pathlib.Path(RING).read_bytes()
+    inject = f"inject=pwrite64:delay_exit={HELD_MICROSECONDS}"
+    with tampered("-P", RING, "-e", "trace=pwrite64", "-e", inject):
+        waiting = client.begin_wait(second.id)
+        os.kill(second.init.pid, signal.SIGKILL)
+        until(lambda: second.id.encode() in pathlib.Path(RING).read_bytes(), "its block does not come")
+        with open(RING, "rb") as file:
+            os.fsync(file.fileno())  # the pages may be seen before the write of them has ended
+        with contextlib.suppress(TimedOut):
+            raise AssertionError(f"the end is reported: {waiting.result(STILL_SECONDS)}")
+        assert not has_row(second), "the end is in the database"
+        print(json.dumps({"name": second.spec.name, "kind": "signaled", "signal": signal.SIGKILL}), flush=True)
+        time.sleep(WAIT_SECONDS)
+
+
+def unflushed(client: Client) -> None:
+    first, second, *_ = client.list(all_of_them=False)
+    say(killed(client, first))  # see `tell`
+    inject = f"inject=fsync,fdatasync:delay_enter={HELD_MICROSECONDS}"
+    with tampered("-e", "trace=fsync,fdatasync", "-e", inject):
+        end = killed(client, second)
+        until(lambda: has_row(second), "the row does not come")
+        say(end)
+        time.sleep(WAIT_SECONDS)
+
+
 def main() -> None:
     with Client(SOCKET, ttrpc_beside(SOCKET)) as client:
         match sys.argv[1:]:
@@ -127,6 +200,10 @@ def main() -> None:
                 kill(client)
             case ["told"]:
                 tell(client)
+            case ["unanswered"]:
+                unanswered(client)
+            case ["unflushed"]:
+                unflushed(client)
             case ["wait"]:
                 for container in client.list(all_of_them=True):
                     say(client.begin_wait(container.id).result(WAIT_SECONDS))
