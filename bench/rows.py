@@ -291,20 +291,21 @@ def waits(bench: Bench) -> None:
             waiter.stdout.readline()
             until(lambda: _setting(client, "waiters") == count, f"{count} pending Waits", step=0.05)
             held = status_kb(daemon.process.pid, "VmRSS") / 1024
-            meanwhile = [wait_once(daemon, client, stub) for _ in range(bench.count(50, 3))]
+            row, rounds = f"{count:,} Waits pending", bench.count(50, 3)
+            for load in bench.loads():
+                meanwhile = [wait_once(daemon, client, stub) for _ in range(rounds)]
+                latencies, flushes = zip(*meanwhile, strict=True)
+                flush = f"flush {statistics.median(flushes):.2f} of it"
+                what = f"{row}: another exit until its Wait"
+                bench.add("waits", what, EXITD, "ms", latencies, goal=2.0, note=flush, load=load)
             _wake(bench, crowd, waiter, count)
         finally:
             waiter.kill()
             waiter.wait()
         crowd.close()
-        row = f"{count:,} Waits pending"
         high = status_kb(daemon.process.pid, "VmHWM") / 1024
         note = f"{empty:.0f} MB before, {high:.0f} MB at its highest"
-        latencies, flushes = zip(*meanwhile, strict=True)
-        flush = f"flush {statistics.median(flushes):.2f} of it"
         bench.add("waits", f"{row}: the daemon's RSS", EXITD, "MB", (held,), goal=300, note=note)
-        what = f"{row}: another exit until its Wait"
-        bench.add("waits", what, EXITD, "ms", latencies, goal=2.0, note=flush)
 
 
 def _wake(bench: Bench, crowd: WayContainer, waiter: "subprocess.Popen[str]", count: int) -> None:
@@ -325,12 +326,15 @@ def restart(bench: Bench) -> None:
     count = bench.count(300, 10)
     with contextlib.closing(Daemon(bench.scratch)) as daemon:
         daemon.start_many(count)
-        took = in_turns(["gRPC", "ttrpc"], bench.count(5, 1), lambda way: _restarted(daemon, count, way == "ttrpc"))
-    what = f"daemon killed and restarted, {count} live"
-    for way, samples in took.items():
-        up, recovered = zip(*samples, strict=True)
-        bench.add("restart", f"{what}: API answers over {way}", EXITD, "s", up, goal=0.3, note="from exec")
-        bench.add("restart", f"{what}: all recovered, over {way}", EXITD, "s", recovered, goal=0.5, note="from exec")
+        what = f"daemon killed and restarted, {count} live"
+        for load in bench.loads():
+            took = in_turns(["gRPC", "ttrpc"], bench.count(5, 1), lambda way: _restarted(daemon, count, way == "ttrpc"))
+            for way, samples in took.items():
+                for which, goal, values in zip(
+                    ("API answers", "all recovered,"), (0.3, 0.5), zip(*samples, strict=True), strict=True
+                ):
+                    name = f"{what}: {which} over {way}"
+                    bench.add("restart", name, EXITD, "s", values, goal=goal, note="from exec", load=load)
 
 
 def _restarted(daemon: Daemon, count: int, by_ttrpc: bool) -> tuple[float, float]:

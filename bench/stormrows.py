@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,27 +88,35 @@ class Storm:
 
 
 def storm(bench: Bench) -> None:
-    """A few tens of inits, and hundreds."""
+    """A few tens of inits, with every core busy as well, and hundreds."""
     if not bench.has(Containerd.name):
         return
     node = bench.shared(Node)
     ways: dict[str, Way] = {way.name: way for way in (ByApi(node), ByContainerd(node))}
     few, many = bench.count(50, 3), bench.count(500, 6)
-    for count, rounds in ((few, bench.count(5, 1)), (many, bench.count(3, 1))):
-        took = in_turns(list(ways), rounds, lambda who: _storm(bench, ways[who], count), warm_up=0)  # noqa: B023  # used at once
-        goals = (FIRST_GOAL_MS, LAST_GOAL_MS) if count == few else (None, None)
-        for who, storms in took.items():
-            mine = goals if who == ByApi.name else (None, None)
-            killed, used = _median(storms, "killed"), _median(storms, "used")
-            note = f"all killed after {killed:.1f}, the client's processor time {used:.0f}"
-            for which, goal in zip(("first", "last"), mine, strict=True):
-                what = f"{count} inits killed at once until the {which} exit is reported"
-                values = [float(getattr(each, which)) for each in storms]
-                bench.add("storm", what, who, "ms", values, goal=goal, note=note)
-        pairs = zip(took[ByApi.name], took[ByContainerd.name], strict=True)
-        what = f"{count} inits killed at once until the last exit is reported, over containerd's shim"
-        goal = QUOTIENT_GOAL if count == many else None
-        bench.add("storm", what, ByApi.name, "x", [ours.last / theirs.last for ours, theirs in pairs], goal=goal)
+    for load in bench.loads():
+        _storms(bench, ways, few, bench.count(5, 1), (FIRST_GOAL_MS, LAST_GOAL_MS, None), load)
+    _storms(bench, ways, many, bench.count(3, 1), (None, None, QUOTIENT_GOAL), bench.load)
+
+
+def _storms(
+    bench: Bench, ways: Mapping[str, Way], count: int, rounds: int,
+    goals: tuple[float | None, float | None, float | None], load: str,
+) -> None:  # fmt: skip
+    """`goals`: for the first end, for the last one, and for that over containerd's shim."""
+    took = in_turns(list(ways), rounds, lambda who: _storm(bench, ways[who], count), warm_up=0)
+    for who, storms in took.items():
+        mine = goals[:2] if who == ByApi.name else (None, None)
+        killed, used = _median(storms, "killed"), _median(storms, "used")
+        note = f"all killed after {killed:.1f}, the client's processor time {used:.0f}"
+        for which, goal in zip(("first", "last"), mine, strict=True):
+            what = f"{count} inits killed at once until the {which} exit is reported"
+            values = [float(getattr(each, which)) for each in storms]
+            bench.add("storm", what, who, "ms", values, goal=goal, note=note, load=load)
+    pairs = zip(took[ByApi.name], took[ByContainerd.name], strict=True)
+    what = f"{count} inits killed at once until the last exit is reported, over containerd's shim"
+    over = [ours.last / theirs.last for ours, theirs in pairs]
+    bench.add("storm", what, ByApi.name, "x", over, goal=goals[2], load=load)
 
 
 def _median(storms: Sequence[Storm], name: str) -> float:
