@@ -31,6 +31,7 @@ from tests.system.processes import empty_cgroup, wait_state
 from tests.system.waits import LIMIT_SECONDS, wait_readable
 
 KEY = RunKey("box", 1)
+KEPT_BYTES = 1 << 20  # by a shim, for a client that does not read
 ECHOES = 'read a; echo "got $a"; echo "err $a" >&2; read b; echo "got $b"; read c || echo over; exit 43'
 
 
@@ -69,11 +70,11 @@ class Room:
         with contextlib.suppress(Exception):  # of one that ends at once; its end is waited for all the same
             await self.containers.start_process(self.container)
 
-    async def exec(self, script: str, words: Words, *, owner: tuple[int, int] = (0, 0)) -> RunKey:
+    async def exec(self, script: str, words: Words, *, owner: tuple[int, int] = (0, 0), name: str = "sh") -> RunKey:
         assert self.container is not None
         foreign = await settled(words, owner)
         spec = ExecSpec(("/bin/sh", "-c", script), stdin=bool(foreign.stdin), tty=words.terminal, foreign=foreign)
-        e = Exec(RunKey("box", 1, "sh"), spec, ExecPhase.CREATING, "box", "default", "")
+        e = Exec(RunKey("box", 1, name), spec, ExecPhase.CREATING, "box", "default", "")
         await self.execs.create_exec(self.container, e)
         return e.key
 
@@ -105,6 +106,24 @@ class Room:
         control = await Control.open(watch.directory.path)
         await control.close_stdin()
         control.close()
+
+    async def moved_bytes(self, key: RunKey) -> int:
+        """Of stdout, taken by its shim."""
+        watch = self.watching.get(key)
+        assert watch is not None
+        control = await Control.open(watch.directory.path)
+        try:
+            return (await control.counters()).stdout_bytes
+        finally:
+            control.close()
+
+    async def held_up(self, key: RunKey) -> None:
+        """Returns when its client's fifo is full, and so is what its shim keeps for it, or nearly."""
+        task = self.watching.get(KEY)
+        assert task is not None
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while await self.moved_bytes(key) < KEPT_BYTES:
+                await asyncio.to_thread(wait_readable, task.init_fd, 0.01)
 
     async def ended(self, key: RunKey = KEY) -> None:
         """It is dead, and its shim has left."""
@@ -255,6 +274,47 @@ def test_an_exec_has_fifos_of_its_own(node: Node, fifos: Fifos) -> None:
         await room.ended(key)
         fifos.reads(b"over\n")
         fifos.reads_end("stdout")
+
+    run(node, act)
+
+
+@contextlib.contextmanager
+def more_fifos(node: Node, name: str) -> Iterator[Fifos]:
+    (directory := node.directory / name).mkdir()
+    made = Fifos(directory)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_full_fifo_of_one_exec_stalls_no_other_stream_and_loses_nothing(node: Node, fifos: Fifos) -> None:
+    """Its own stderr goes on, and so do another exec and the task itself."""
+    wanted = b"".join(b"%d\n" % n for n in range(1, 300_001))  # more than its pipe, the shim and the fifo hold
+    some = wanted[: wanted.index(b"\n30000\n") + len(b"\n30000\n")]  # more than a pipe and a fifo hold
+    talk = "read go; seq 1 30000; seq 1 30000 >&2; read go"
+
+    async def act(room: Room) -> None:
+        with more_fifos(node, "full") as full, more_fifos(node, "other") as other:
+            await room.create(talk, fifos.words())
+            await room.start()
+            full_key = await room.exec("seq 1 300000 & read go; seq 1 30000 >&2; wait", full.words(), name="full")
+            await room.held_up(full_key)
+            other_key = await room.exec(talk, other.words(), name="other")
+            for each in (full, other, fifos):
+                each.types(b"go\n")
+            for each in (other, fifos):
+                each.reads(some)
+            for each in (full, other, fifos):
+                each.reads(some, "stderr")
+            other.types(b"go\n")
+            await room.ended(other_key)
+            assert await room.moved_bytes(full_key) < len(wanted)
+            full.reads(wanted)
+            await room.ended(full_key)
+            full.reads_end("stdout")
+            fifos.types(b"go\n")
+            await room.ended()
 
     run(node, act)
 

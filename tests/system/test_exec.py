@@ -22,7 +22,7 @@ from supervisor.model.errors import (
 from tests.system import daemons
 from tests.system.daemons import Daemon, left, spec, warm_up
 from tests.system.execs import begin, command_of, end_of, exec_directories, run, script
-from tests.system.lives import events, last_exit, ledger, up, up_trapping, word
+from tests.system.lives import Reader, attached, events, last_exit, ledger, up, up_trapping, word
 from tests.system.processes import children_of, private_kb
 from tests.system.runtimes import program
 from tests.system.waits import LIMIT_SECONDS, scaled, until
@@ -252,6 +252,68 @@ def test_its_input_is_its_own_and_ends_where_the_client_says(client: Client) -> 
         assert output(attached) == (data, b"")
         assert written.result(LIMIT_SECONDS)
     assert word(end_of(client, box, exec_id)) == "exited 0"
+
+
+COUNT_TO = 2_000_000  # 14 MiB: more than has room on the way to a client that does not read
+
+
+def numbers(first: int, last: int) -> bytes:
+    """What seq says."""
+    return b"".join(b"%d\n" % number for number in range(first, last + 1))
+
+
+def held_up(pid: int) -> None:
+    """Wait until the process writes no more, because nobody reads."""
+    written = [-1]
+
+    def stands_still() -> bool:
+        written.append(written_bytes(pid))
+        return written[-1] == written[-2] > 0
+
+    until(stands_still, "it is not held up")
+
+
+def written_bytes(pid: int) -> int:
+    """By the process, into whatever it writes to."""
+    (line,) = [line for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines() if line.startswith("wchar:")]
+    return int(line.split()[1])
+
+
+def logged(client: Client, container: str) -> tuple[bytes, bytes]:
+    """Stdout and stderr."""
+    replies = list(client.logs(pb.LogsRequest(id=container)))
+    out, err = (b"".join(reply.data for reply in replies if reply.stream == name) for name in ("stdout", "stderr"))
+    return out, err
+
+
+def test_a_full_pipe_of_one_exec_stalls_no_other_stream_and_loses_nothing(client: Client) -> None:
+    """Another exec goes on, in and out, and so do the container's own streams and its log."""
+    own = "read go; seq 1 50000; seq 50001 100000 >&2; read go; echo over"
+    container, attachment = attached(client, "sh", "-c", own, stdin=True)
+    full_id = begin(client, container, "seq", "1", str(COUNT_TO), attach=True)
+    (full_exec,) = client.inspect(container).execs
+    with client.attach(container, exec_id=full_id, stdin=False) as full:
+        held_up(full_exec.init.pid)
+        its, data = Reader(attachment), os.urandom(1 << 20)
+        assert attachment.write(b"go\n")
+        other_id = begin(client, container, "sh", "-c", "cat; seq 1 100000 >&2", stdin=True, attach=True)
+        other = client.attach(container, exec_id=other_id)
+        others = Reader(other)
+        assert other.write(data) and other.close_stdin()
+        assert word(end_of(client, container, other_id)) == "exited 0"
+        others.ended()
+        assert (bytes(others.out), bytes(others.err)) == (data, numbers(1, 100_000))
+        until(lambda: its.err.endswith(b"\n100000\n"), "the container's own output")
+        assert (bytes(its.out), bytes(its.err)) == (numbers(1, 50_000), numbers(50_001, 100_000))
+        assert logged(client, container) == (
+            bytes(its.out),
+            bytes(its.err),
+        )  # what is sent to a client has been logged before
+        assert written_bytes(full_exec.init.pid) < len(numbers(1, COUNT_TO))
+        assert output(full) == (numbers(1, COUNT_TO), b"")
+    assert word(end_of(client, container, full_id)) == "exited 0"
+    assert attachment.write(b"go\n")
+    assert its.ended().out.endswith(b"over\n")
 
 
 def test_a_terminal_has_its_size_and_its_name_from_the_first_moment(client: Client, box: str) -> None:
