@@ -44,22 +44,20 @@ static void read_end(const char *text, size_t size, struct seen *out)
 /* What exitd has noted in the bundle: its size, -EBADMSG or -errno. */
 static int read_note(const char *bundle, char text[MESSAGE_MAX])
 {
-	char path[PATH_ROOM];
 	int size;
 
-	snprintf(path, sizeof path, "%s/exitd.task", bundle);
-	size = read_file(path, text, MESSAGE_MAX);
+	snprintf(text, PATH_ROOM, "%s/exitd.task", bundle);	/* read when it has been opened */
+	size = read_file(text, text, MESSAGE_MAX);
 	return size < 0 || fields_check(text, (size_t)size, "task") > 0 ? size : -EBADMSG;
 }
 
 /* The note: the task's init, where its record is, and how it ended where exitd has removed that (`realtime_ns` is not 0
- * then). 0; -ENOENT without a note; -EBADMSG; -errno. */
-int bundle_read(const char *bundle, struct seen *out, char record[PATH_ROOM])
+ * then). `record` is in the `room`. 0; -ENOENT without a note; -EBADMSG; -errno. */
+int bundle_read(const char *bundle, struct seen *out, char room[NOTE_ROOM], const char **record)
 {
-	char text[MESSAGE_MAX];
-	const char *directory;
+	const char *directory, *text = room;
 	uint64_t pid, started;
-	int size = read_note(bundle, text);
+	int size = read_note(bundle, room);
 
 	if (size < 0)
 		return size;
@@ -68,22 +66,22 @@ int bundle_read(const char *bundle, struct seen *out, char record[PATH_ROOM])
 	    !(directory = fields_get(text, (size_t)size, "directory")))
 		return -EBADMSG;
 	*out = (struct seen){ .status = UNKNOWN_STATUS, .pid = (int)pid, .started = started };
-	snprintf(record, PATH_ROOM, "%s/exit.json", directory);
 	read_end(text, (size_t)size, out);
+	snprintf(room + size, PATH_ROOM, "%s/exit.json", directory);
+	*record = room + size;
 	return 0;
 }
 
 /* Where exitd keeps its word of the task's state; "" in the note of an exitd that keeps none. As bundle_read. */
-int bundle_state(const char *bundle, char path[PATH_ROOM])
+int bundle_state(const char *bundle, char room[NOTE_ROOM], const char **path)
 {
-	char text[MESSAGE_MAX];
 	const char *found;
-	int size = read_note(bundle, text);
+	int size = read_note(bundle, room);
 
 	if (size < 0)
 		return size;
-	found = fields_get(text, (size_t)size, "state");
-	snprintf(path, PATH_ROOM, "%s", found ? found : "");
+	found = fields_get(room, (size_t)size, "state");
+	*path = found ? found : "";
 	return 0;
 }
 

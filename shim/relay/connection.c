@@ -82,33 +82,32 @@ static void over(struct connection *c, int64_t now_ms)
 }
 
 /* Some of what is there. 0 when there is no more now, -1 at the end. */
-static int read_some(struct connection *c, int64_t now_ms)
+static int read_some(struct relay *r, struct connection *c, int64_t now_ms)
 {
-	char data[READ_BYTES];
-	ssize_t got = recv(c->down.fd, data, sizeof data, 0);
+	ssize_t got = recv(c->down.fd, r->scratch, sizeof r->scratch, 0);
 
 	if (got > 0)
-		session_ask(&c->session, data, (size_t)got, now_ms);
+		session_ask(&c->session, r->scratch, (size_t)got, now_ms);
 	return got > 0 ? 1 : got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 
 void connection_read(struct relay *r, struct connection *c, int64_t now_ms)
 {
-	if (read_some(c, now_ms) < 0)
+	if (read_some(r, c, now_ms) < 0)
 		over(c, now_ms);
 	if (c->session.is_used && !c->number)
 		c->number = ++r->numbers;
 }
 
 /* Whoever takes no more may still have asked for the end of this program. */
-static void last_words(struct connection *c, int64_t now_ms)
+static void last_words(struct relay *r, struct connection *c, int64_t now_ms)
 {
-	while (read_some(c, now_ms) > 0)
+	while (read_some(r, c, now_ms) > 0)
 		;
 	over(c, now_ms);
 }
 
-static void write_down(struct connection *c, int64_t now_ms)
+static void write_down(struct relay *r, struct connection *c, int64_t now_ms)
 {
 	struct buffer *out = &c->session.to_containerd;
 
@@ -118,7 +117,7 @@ static void write_down(struct connection *c, int64_t now_ms)
 		if (put < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (put < 0)
-			return last_words(c, now_ms);
+			return last_words(r, c, now_ms);
 		session_given(&c->session, (size_t)put);
 	}
 }
@@ -136,7 +135,7 @@ void connection_settle(struct relay *r, struct connection *c, int64_t now_ms)
 	session_look(s, now_ms);
 	session_witness(s, now_ms);
 	courier_report(&r->courier, s);
-	write_down(c, now_ms);
+	write_down(r, c, now_ms);
 	if (s->is_broken && c->down.fd >= 0) {
 		relay_log(r, "error", "a connection is closed: its replies are not read, or there is no memory");
 		over(c, now_ms);
@@ -145,8 +144,8 @@ void connection_settle(struct relay *r, struct connection *c, int64_t now_ms)
 	    now_ms >= c->tried_ms + RETRY_MS)
 		link_open(r, c, now_ms);
 	if (c->up.fd >= 0)
-		link_write(c, now_ms);
-	write_down(c, now_ms);
+		link_write(r, c, now_ms);
+	write_down(r, c, now_ms);
 	end_watch(r, &c->down, wanted(&s->to_containerd));
 	end_watch(r, &c->up, wanted(&s->to_exitd));
 }

@@ -181,7 +181,7 @@ static int dispatch(struct relay *r, const struct epoll_event *event, int64_t no
 	else if (end->fd >= 0 && event->events & ~(uint32_t)EPOLLOUT && end == &c->down)
 		connection_read(r, c, now_ms);
 	else if (end->fd >= 0 && event->events & ~(uint32_t)EPOLLOUT)
-		link_read(c);
+		link_read(r, c);
 	return 1;
 }
 

@@ -17,6 +17,7 @@ enum {
 	SOON_MS = 500,
 	IDLE_MS = 30000,		/* without a connection: whether any task is left is asked then, and again */
 	PATH_ROOM = 4096,
+	NOTE_ROOM = MESSAGE_MAX + PATH_ROOM,	/* of exitd's note, and of a path that it names */
 	BOOTSTRAP_ROOM = 256,		/* of a text in a BootstrapParams */
 	SOCKET_ROOM = 108,		/* of a socket's path (unix(7)) */
 };
@@ -52,7 +53,7 @@ struct relay {
 	const struct words *words;
 	char group[GROUP_MAX];
 	char socket[SOCKET_ROOM];
-	char log[PATH_ROOM];
+	const char *log;
 	char id[17];
 	uint64_t started;
 	ino_t inode;			/* of the socket's file: only this one is removed */
@@ -79,6 +80,9 @@ struct relay {
 	int is_away;
 	int64_t away_ms;		/* ... since */
 	int is_leaving;
+	/* For what is needed for a moment: all of it begins in one place, since each page of a stack that was used once
+	 * stays, and a relay is to have few. */
+	char scratch[READ_BYTES];
 };
 
 /* words.c */
@@ -107,8 +111,8 @@ void fate_settle(const char *bundle, struct seen *out);
 
 /* bundle.c */
 bool is_short(int error);
-int bundle_read(const char *bundle, struct seen *out, char record[PATH_ROOM]);
-int bundle_state(const char *bundle, char path[PATH_ROOM]);
+int bundle_read(const char *bundle, struct seen *out, char room[NOTE_ROOM], const char **record);
+int bundle_state(const char *bundle, char room[NOTE_ROOM], const char **path);
 int bundle_record(const char *record, int pid, uint64_t started, struct seen *out);
 
 /* watch.c */
@@ -131,8 +135,8 @@ void end_watch(struct relay *r, struct end *end, uint32_t events);
 
 /* link.c */
 void link_open(struct relay *r, struct connection *c, int64_t now_ms);
-void link_read(struct connection *c);
-void link_write(struct connection *c, int64_t now_ms);
+void link_read(struct relay *r, struct connection *c);
+void link_write(struct relay *r, struct connection *c, int64_t now_ms);
 void link_close(struct connection *c);
 
 /* post.c */

@@ -106,12 +106,13 @@ static void await_record(const char *path, int pid, uint64_t started, int64_t en
 /* How the container ended, or what stands for not knowing: 255, and now. */
 void fate_settle(const char *bundle, struct seen *out)
 {
-	char record[PATH_ROOM];
+	char room[NOTE_ROOM];
+	const char *record = "";
 	int64_t end_ms = now_ms() + RECORD_MS;
 	int error;
 
 	*out = (struct seen){ .status = UNKNOWN_STATUS };
-	while (is_short(error = bundle_read(bundle, out, record)) && now_ms() < end_ms)
+	while (is_short(error = bundle_read(bundle, out, room, &record)) && now_ms() < end_ms)
 		poll(NULL, 0, AGAIN_MS);
 	if (!error && out->realtime_ns)
 		return;

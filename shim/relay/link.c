@@ -6,17 +6,23 @@
 
 #include "daemon.h"
 
-static int hello(struct relay *r, const struct connection *c, char *out, size_t size)
+enum { LIVE_ROOM = CONNECTIONS_MAX * 12 };
+
+/* The message, or an empty one; in the relay's scratch, behind the numbers of what lives. */
+static struct text hello(struct relay *r, const struct connection *c)
 {
-	char live[CONNECTIONS_MAX * 12] = "";
+	char *live = r->scratch, *out;
 	size_t used = 0;
 	struct writer w;
+	int size;
 
+	*live = 0;
 	for (const struct connection *each = r->first; each; each = each->next)
-		if (each->number && used < sizeof live - 24)
-			used += (size_t)snprintf(live + used, sizeof live - used, "%s%llu", used ? "," : "",
+		if (each->number && used < LIVE_ROOM - 24)
+			used += (size_t)snprintf(live + used, LIVE_ROOM - used, "%s%llu", used ? "," : "",
 						 (unsigned long long)each->number);
-	writer_open(&w, out, size, "relay-hello", 1);
+	out = live + used + 1;
+	writer_open(&w, out, sizeof r->scratch - used - 1, "relay-hello", 1);
 	writer_text(&w, "relay", r->id);
 	writer_number(&w, "connection", c->number);
 	writer_text(&w, "live", live);
@@ -27,13 +33,14 @@ static int hello(struct relay *r, const struct connection *c, char *out, size_t 
 	writer_text(&w, "group", r->group);
 	writer_text(&w, "address", r->words->events);
 	writer_text(&w, "socket", r->socket);
-	return writer_close(&w);
+	size = writer_close(&w);
+	return (struct text){ out, size > 0 ? (size_t)size : 0 };
 }
 
 void link_open(struct relay *r, struct connection *c, int64_t now_ms)
 {
-	char text[MESSAGE_MAX];
-	int size, fd = place_dial_exitd(r->words->state);
+	int fd = place_dial_exitd(r->words->state);
+	struct text first;
 
 	c->tried_ms = now_ms;
 	if (fd < 0) {
@@ -49,8 +56,8 @@ void link_open(struct relay *r, struct connection *c, int64_t now_ms)
 		relay_log(r, "info", "exitd is back");
 	r->is_away = 0;
 	c->up = (struct end){ .of = c, .fd = fd };
-	size = hello(r, c, text, sizeof text);
-	session_up(&c->session, text, size > 0 ? (size_t)size : 0, now_ms);
+	first = hello(r, c);
+	session_up(&c->session, first.at, first.size, now_ms);
 }
 
 void link_close(struct connection *c)
@@ -61,33 +68,32 @@ void link_close(struct connection *c)
 }
 
 /* Some of what is there. 0 when there is no more now, -1 at the end. */
-static int read_some(struct connection *c)
+static int read_some(struct relay *r, struct connection *c)
 {
-	char data[READ_BYTES];
-	ssize_t got = recv(c->up.fd, data, sizeof data, 0);
+	ssize_t got = recv(c->up.fd, r->scratch, sizeof r->scratch, 0);
 
 	if (got > 0)
-		session_answer(&c->session, data, (size_t)got);
+		session_answer(&c->session, r->scratch, (size_t)got);
 	if (got < 0 && errno == ECONNRESET)
 		session_unheard(&c->session);
 	return got > 0 ? 1 : got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 
-void link_read(struct connection *c)
+void link_read(struct relay *r, struct connection *c)
 {
-	if (read_some(c) < 0)
+	if (read_some(r, c) < 0)
 		link_close(c);
 }
 
 /* Whoever takes no more may still have said something: that is read before the connection is given up. */
-static void last_words(struct connection *c)
+static void last_words(struct relay *r, struct connection *c)
 {
-	while (read_some(c) > 0)
+	while (read_some(r, c) > 0)
 		;
 	link_close(c);
 }
 
-void link_write(struct connection *c, int64_t now_ms)
+void link_write(struct relay *r, struct connection *c, int64_t now_ms)
 {
 	struct buffer *out = &c->session.to_exitd;
 
@@ -98,7 +104,7 @@ void link_write(struct connection *c, int64_t now_ms)
 		if (put < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (put < 0)
-			return last_words(c);
+			return last_words(r, c);
 		buffer_take(out, (size_t)put);
 		session_fill(&c->session, now_ms);
 	}

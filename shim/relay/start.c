@@ -147,9 +147,11 @@ int start_main(struct words *w, char *action)
 	error = place_find(w, r.group, r.socket);
 	if (error)
 		return fail("config.json of the bundle", error);
-	if (!getcwd(r.log, sizeof r.log - 8))
+	if (!getcwd(r.scratch, PATH_ROOM))
 		return fail("working directory", -errno);
-	strcat(r.log, "/log");
+	r.log = strdup(strcat(r.scratch, "/log"));
+	if (!r.log)
+		return fail("working directory", -ENOMEM);
 	lock_fd = place_lock(LOCK_MS);
 	if (lock_fd < 0)
 		return fail(SOCKETS, lock_fd);

@@ -47,24 +47,24 @@ static void again(struct task *t, int64_t now_ms)
 
 /* Where its record is, and who its first process is: of an exec by exitd's word, of a task by exitd's note. That was written
  * before the Create was answered: what is not there will not come. As bundle_read. */
-static int known(const struct task *t, struct seen *out, char record[PATH_ROOM])
+static int known(struct relay *r, const struct task *t, struct seen *out, const char **record)
 {
 	if (!t->exec.size)
-		return bundle_read(t->bundle.at, out, record);
+		return bundle_read(t->bundle.at, out, r->scratch, record);
 	*out = t->seen;
-	snprintf(record, PATH_ROOM, "%s", t->record.at);
+	*record = t->record.at;
 	return 0;
 }
 
 /* Where exitd keeps its word of the task's state. Of execs and sandboxes it keeps none. 0 or -errno. */
-static int find_state(struct task *t)
+static int find_state(struct relay *r, struct task *t)
 {
-	char path[PATH_ROOM];
+	const char *path;
 	int error;
 
 	if (t->exec.size || t->is_sandbox || t->state_path)
 		return 0;
-	error = bundle_state(t->bundle.at, path);
+	error = bundle_state(t->bundle.at, r->scratch, &path);
 	if (error || !*path)
 		return error;
 	t->state_path = strdup(path);
@@ -74,11 +74,11 @@ static int find_state(struct task *t)
 static void meet(struct relay *r, struct task *t, int64_t now_ms)
 {
 	struct epoll_event wanted = { .events = EPOLLIN, .data.ptr = t };
-	char record[PATH_ROOM];
+	const char *record;
 	struct seen init;
-	int error = known(t, &init, record), fd, found;
+	int error = known(r, t, &init, &record), fd, found;
 
-	error = error ? error : find_state(t);
+	error = error ? error : find_state(r, t);
 	if (is_short(error))
 		return again(t, now_ms);
 	if (error)
@@ -99,18 +99,18 @@ static void meet(struct relay *r, struct task *t, int64_t now_ms)
 
 /* How it has ended: by its record, or by the note, where exitd writes the end before it removes the record. 0; -EAGAIN while
  * neither says it; -errno. */
-static int find_end(const struct task *t, struct seen *out)
+static int find_end(struct relay *r, const struct task *t, struct seen *out)
 {
-	char record[PATH_ROOM];
+	const char *record;
 	struct seen noted;
-	int error = known(t, &noted, record);
+	int error = known(r, t, &noted, &record);
 
 	if (error)
 		return error;
 	error = bundle_record(record, t->seen.pid, t->seen.started, out);
 	if (error != -EAGAIN || t->exec.size)
 		return error;
-	error = known(t, &noted, record); /* once more: it may have been written since */
+	error = known(r, t, &noted, &record); /* once more: it may have been written since */
 	if (error || !noted.realtime_ns || noted.pid != t->seen.pid || noted.started != t->seen.started)
 		return error ? error : -EAGAIN;
 	*out = noted;
@@ -123,7 +123,7 @@ static void look(struct relay *r, struct task *t, int64_t now_ms)
 	int found = is_there(t->seen.pid, t->seen.started), error;
 	struct seen seen;
 
-	error = find_end(t, &seen);
+	error = find_end(r, t, &seen);
 	if (!error)
 		witness_read(&r->witness, t, &seen);
 	else if (found || is_short(error))
