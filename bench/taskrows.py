@@ -150,6 +150,9 @@ def task_memory(bench: Bench, node: Node) -> None:
             what = f"{name} of all that stays with a pod of pause and 2, {count} running"
             goal = 250 if who == EXITD and kind == 0 else None
             bench.add("task-memory", what, who, "kB", (mine + more,), goal=goal, note=note)
+        if who == EXITD:
+            what = f"private memory of a pod's relay alone, {count} of pause and 2 running"
+            bench.add_memory("task-memory", what, who, node.relays(), 60)
         for pod in pods:
             node.end_pod(pod)
 

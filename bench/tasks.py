@@ -82,7 +82,11 @@ class Node(Containerd):
 
     def shims_of(self, who: str) -> list[int]:
         """The processes that containerd has started for tasks of this runtime, and what stands behind them."""
-        return [*self.daemon.shims(), *self._server.relays()] if who == EXITD else self.monitors()
+        return [*self.daemon.shims(), *self.relays()] if who == EXITD else self.monitors()
+
+    def relays(self) -> list[int]:
+        """The processes of these that stand between containerd and exitd, one for each pod."""
+        return self._server.relays()
 
     def socket_of(self, id: str) -> str:
         """Where the shim that was started for this task listens."""
@@ -93,7 +97,7 @@ class Node(Containerd):
         return float(self.client.info().settings["flush_seconds"]) * 1000
 
     def _end_relays(self) -> None:
-        for pid in self._server.relays():
+        for pid in self.relays():
             end_process(pid)
 
     def _run(self, who: str, id: str, spec: podspec.Spec) -> WayContainer:

@@ -55,6 +55,12 @@ def private_kb(pid: int) -> int:
     return sum(int(line.split()[1]) for line in rollup if line.startswith("Private_Dirty"))
 
 
+def own_kb(pid: int) -> int:
+    """What it shares with nobody, written or not: of its program too, unless another process has that as well."""
+    rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in rollup if line.startswith(("Private_Clean", "Private_Dirty")))
+
+
 def children_of(pid: int) -> list[int]:
     """Of its first thread, zombies included."""
     return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

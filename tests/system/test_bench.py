@@ -178,6 +178,8 @@ def test_tasks_of_both_runtimes_are_measured_under_one_containerd(tmp_path: path
     goals = {(each["row"], each["unit"]): each["goal"] for each in figures if each["goal"] and "API" not in each["who"]}
     assert goals["task-event", "x"] == 0.95 and goals["task-wait", "ms"] == 1.6
     assert all(value > 0 for each in figures for value in each["values"] if each["row"] != "task-memory")
+    relays = [each for each in figures if each["row"] == "task-memory" and "relay alone" in each["what"]]
+    assert [(each["who"], each["goal"], len(each["values"])) for each in relays] == [("exitd", 60, 2)]
     assert "something is still mounted" not in said
 
 

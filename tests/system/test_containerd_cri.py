@@ -16,7 +16,7 @@ from tests.system.containerd.cri import CONTAINER, HANDLERS, NAMESPACES, NODE, P
 from tests.system.containerd.server import EXITD, IMAGE, RUNC, Containerd, running
 from tests.system.containerd.verbs import OURS, TRUTH
 from tests.system.containerd.wiretable import plain
-from tests.system.processes import commands, empty_cgroup, end_process
+from tests.system.processes import commands, empty_cgroup, end_process, own_kb
 from tests.system.waits import SCALE, until, wait_readable
 
 
@@ -135,6 +135,7 @@ class Container:
 
 
 AWAY_SECONDS = 60 * min(1.0, SCALE)
+RELAY_KB, EXECS = 60, 20
 KUBELET_SECONDS = 120.0  # its limit for a call
 SEEN_SECONDS = 10.0  # an end, by a kubelet that lists all containers again and again
 UNTIL_TOLD = "until [ -e /mnt/go ]; do sleep 0.02; done"
@@ -410,3 +411,21 @@ def test_a_pod_fares_as_it_does_with_containerds_own_runtime(
 ) -> None:
     truth, ours = (outcome(containerd, runtime, play, number) for number, runtime in enumerate((TRUTH, OURS)))
     assert ours == truth
+
+
+def test_the_relay_of_a_pod_of_pause_and_two_is_small_also_after_execs(containerd: Containerd) -> None:
+    """Of two pods: they share the relay's program, as all pods of a node do."""
+    cri = Cri(containerd)
+    pods = [cri.pod(EXITD, f"small-{number}") for number in range(2)]
+    boxes = [[pod.run(name, "sleep", "1000") for name in ("one", "two")] for pod in pods]
+    relays = [relay for pod in pods for relay in containerd.shims(pod.id)]
+    sizes = [own_kb(pid) for pid in relays]
+    for _ in range(EXECS):
+        assert boxes[0][1].exec("sh", "-c", "exit 3")[0] == 3
+    sizes.append(own_kb(relays[0]))
+    print(f"private memory of two relays: {sizes[:2]} kB; of the first after {EXECS} execs: {sizes[2]} kB")
+    for pod in pods:
+        pod.remove()
+    cri.close()
+    containerd.left_is()
+    assert len(relays) == 2 and max(sizes) <= RELAY_KB
