@@ -145,6 +145,7 @@ void connection_settle(struct relay *r, struct connection *c, int64_t now_ms)
 		link_open(r, c, now_ms);
 	if (c->up.fd >= 0)
 		link_write(r, c, now_ms);
+	silence_settle(r, c, now_ms);
 	write_down(r, c, now_ms);
 	end_watch(r, &c->down, wanted(&s->to_containerd));
 	end_watch(r, &c->up, wanted(&s->to_exitd));

@@ -106,6 +106,7 @@ static int left(const struct relay *r, int64_t now_ms)
 			sooner(&at_ms, c->session.look_ms);
 		if (c->session.overdue_ms)
 			sooner(&at_ms, c->session.overdue_ms);
+		sooner(&at_ms, silence_due_ms(c, now_ms));
 		if (c->session.is_over && !c->session.pending.count)
 			sooner(&at_ms, c->farewell_ms);
 		else if (c->up.fd < 0 && c->number)

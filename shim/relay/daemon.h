@@ -79,6 +79,7 @@ struct relay {
 	int64_t awaited_ms;		/* and until when they are believed in */
 	int is_away;
 	int64_t away_ms;		/* ... since */
+	int is_silent;			/* exitd takes nothing in, as this relay or another has found */
 	int is_leaving;
 	/* For what is needed for a moment: all of it begins in one place, since each page of a stack that was used once
 	 * stays, and a relay is to have few. */
@@ -138,6 +139,11 @@ void link_open(struct relay *r, struct connection *c, int64_t now_ms);
 void link_read(struct relay *r, struct connection *c);
 void link_write(struct relay *r, struct connection *c, int64_t now_ms);
 void link_close(struct connection *c);
+
+/* silence.c */
+void silence_settle(struct relay *r, struct connection *c, int64_t now_ms);
+void silence_over(struct relay *r);
+int64_t silence_due_ms(const struct connection *c, int64_t now_ms);
 
 /* post.c */
 void post_read(struct relay *r);

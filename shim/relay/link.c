@@ -76,7 +76,10 @@ static int read_some(struct relay *r, struct connection *c)
 		session_answer(&c->session, r->scratch, (size_t)got);
 	if (got < 0 && errno == ECONNRESET)
 		session_unheard(&c->session);
-	return got > 0 ? 1 : got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	silence_over(r);
+	return got > 0 ? 1 : -1;
 }
 
 void link_read(struct relay *r, struct connection *c)

@@ -296,6 +296,8 @@ void session_down(struct session *s);
 void session_fill(struct session *s, int64_t now_ms);
 void session_look(struct session *s, int64_t now_ms);
 void session_witness(struct session *s, int64_t now_ms);
+int64_t session_owes(const struct session *s);
+void session_silent(struct session *s);
 void session_given(struct session *s, size_t size);
 void session_over(struct session *s);
 void session_own(struct session *s, int64_t now_ms);

@@ -418,6 +418,27 @@ void session_witness(struct session *s, int64_t now_ms)
 	}
 }
 
+/* Since when exitd, which is there, owes statistics; 0: it owes none. */
+int64_t session_owes(const struct session *s)
+{
+	int64_t since_ms = 0;
+
+	for (const struct request *r = s->is_up && !s->is_over ? s->pending.first : NULL; r; r = r->next)
+		if (r->kind == CALL_STATS && !r->answered && (!since_ms || r->silent_ms < since_ms))
+			since_ms = r->silent_ms;
+	return since_ms;
+}
+
+/* It takes nothing in: those are not waited for. */
+void session_silent(struct session *s)
+{
+	for (struct request *r = s->witness ? s->pending.first : NULL, *next; r; r = next) {
+		next = r->next;
+		if (r->kind == CALL_STATS && !r->answered)
+			give_stats(s, r);
+	}
+}
+
 /* containerd's socket took `size` bytes more. */
 void session_given(struct session *s, size_t size)
 {

@@ -556,6 +556,29 @@ def test_statistics_do_not_hang(is_away: bool) -> None:
             assert s.take() == []
 
 
+def test_statistics_of_an_exitd_that_is_known_to_take_nothing_in_are_not_waited_for() -> None:
+    with session() as s:
+        created(s)
+        assert lib.session_owes(s.c) == 0
+        s.passes(10)
+        s.ask(3, "State", C1)
+        assert lib.session_owes(s.c) == 0
+        since_ms = s.now_ms
+        s.ask(5, "Stats", C1)
+        s.passes(10)
+        s.ask(7, "Stats", C2)
+        assert lib.session_owes(s.c) == since_ms
+        lib.session_silent(s.c)
+        assert sorted((frame.stream, code_of(frame.data)) for frame in s.take()) == [(5, 14), (7, 14)]
+        assert lib.session_owes(s.c) == 0
+        s.hear()
+        s.answer(5, PID)
+        assert s.take() == []
+        s.ask(9, "Stats", C1)
+        s.down()
+        assert lib.session_owes(s.c) == 0
+
+
 def test_a_shutdown_is_answered_and_exitd_hears_of_it_all_the_same_and_may_end_the_relay_by_it() -> None:
     with session() as s:
         created(s)

@@ -16,7 +16,7 @@ from tests.system.containerd.cri import CONTAINER, HANDLERS, NAMESPACES, NODE, P
 from tests.system.containerd.server import EXITD, IMAGE, RUNC, Containerd, running
 from tests.system.containerd.verbs import OURS, TRUTH
 from tests.system.containerd.wiretable import plain
-from tests.system.processes import commands, empty_cgroup, end_process, own_kb
+from tests.system.processes import commands, empty_cgroup, end_process, own_kb, stopped
 from tests.system.waits import SCALE, until, wait_readable
 
 
@@ -136,6 +136,7 @@ class Container:
 
 AWAY_SECONDS = 60 * min(1.0, SCALE)
 RELAY_KB, EXECS = 60, 20
+STATS_SECONDS, PODS = 2.0, 3
 KUBELET_SECONDS = 120.0  # its limit for a call
 SEEN_SECONDS = 10.0  # an end, by a kubelet that lists all containers again and again
 UNTIL_TOLD = "until [ -e /mnt/go ]; do sleep 0.02; done"
@@ -429,3 +430,37 @@ def test_the_relay_of_a_pod_of_pause_and_two_is_small_also_after_execs(container
     cri.close()
     containerd.left_is()
     assert len(relays) == 2 and max(sizes) <= RELAY_KB
+
+
+def counted(cri: Cri) -> set[str]:
+    """The containers of which there are statistics at this moment."""
+    return {one.attributes.id for one in cri("ListContainerStats").stats if one.HasField("memory")}
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["silent", "away"])
+def test_the_statistics_of_all_pods_together_do_not_hang(containerd: Containerd, silent: bool) -> None:
+    """containerd asks for each task's after the other's: if each waited for exitd, the list would wait that often."""
+    cri = Cri(containerd)
+    pods = [cri.pod(EXITD, f"counted-{silent}-{number}".lower()) for number in range(PODS)]
+    boxes = [pod.run("box", "sleep", "1000") for pod in pods]
+    until(lambda: counted(cri) >= {box.id for box in boxes}, "no statistics")
+    daemon = containerd.with_exitd()
+    with contextlib.ExitStack() as steps:
+        if silent:
+            steps.enter_context(stopped(daemon.pid))
+        else:
+            daemon.kill()
+            steps.callback(daemon.start)
+        took = []
+        for _ in range(2):
+            began = time.monotonic()
+            with contextlib.suppress(grpc.RpcError):
+                cri("ListContainerStats")
+            took.append(time.monotonic() - began)
+        print(f"the statistics of {PODS} pods: {took[0]:.2f} s, and once more {took[1]:.2f} s")
+    assert max(took) <= STATS_SECONDS
+    until(lambda: counted(cri) >= {box.id for box in boxes}, "no statistics afterwards")
+    for pod in pods:
+        pod.remove()
+    cri.close()
+    containerd.left_is()

@@ -15,14 +15,27 @@ from protos.containerd import events_pb2, forward_pb2, process_pb2
 from protos.containerd import task_pb2 as pb
 from protos.ttrpc.v1.ttrpc_pb2 import Request, Response
 from shim import fields, prepare, record
-from tests.shim.relaywords import C1, CACHEABLE, EXEC, KEEP, PID, REQUEST, RESPONSE, Frame, of_task, success
+from tests.shim.relaywords import (
+    C1,
+    CACHEABLE,
+    EXEC,
+    HELLO,
+    KEEP,
+    PID,
+    REQUEST,
+    RESPONSE,
+    Frame,
+    code_of,
+    of_task,
+    success,
+)  # fmt: skip
 from tests.shim.test_relay_news import forwarded
 from tests.system.processes import open_files, private_kb
-from tests.system.relay import Chain, Container, Relays, chain_of, container, ends, is_watched
+from tests.system.relay import Chain, Container, Containerd, Peer, Relays, chain_of, container, ends, is_watched
 from tests.system.test_relay_events import Taker, hand
 from tests.system.waits import until
 
-CODE = 7
+CODE, UNAVAILABLE = 7, 14
 AT_NS = 1_700_000_000_250_000_000
 E1 = of_task("c1", "e")
 
@@ -250,6 +263,58 @@ def test_a_silent_exitd_holds_up_neither_state_nor_pids_nor_connect(c: Container
     assert [each.pid for each in answered(chain, 9, pb.PidsResponse()).processes] == [c.init.pid]
     assert answered(chain, 11, pb.StateResponse()).status == process_pb2.RUNNING
     assert 0.99 < time.monotonic() - began < 2, "the limit of silence, in whole milliseconds, and no more"
+
+
+def test_what_one_relay_has_found_of_a_silent_exitd_the_others_need_not_wait_for(relays: Relays) -> None:
+    """They wait again once it has been heard."""
+    (word := relays.state / "shimv2").mkdir()
+    first, other, ups = asked_of_two(relays)
+    began = time.monotonic()
+    first.ask(3, "Stats", C1)
+    assert (refused := first.next()) is not None and code_of(refused.data) == UNAVAILABLE
+    assert 0.99 < time.monotonic() - began < 1.4, "the limit of silence, not that of statistics"
+    began = time.monotonic()
+    other.ask(3, "Stats", C1)
+    assert (refused := other.next()) is not None and code_of(refused.data) == UNAVAILABLE
+    assert time.monotonic() - began < 0.5
+    assert [path.name for path in word.iterdir()] == ["silent"]
+    assert [frame.stream for frame in ups[0].frames(2)] == [1, 3]
+    ups[0].send(Frame(3, RESPONSE, 0, PID))
+    until(lambda: not [*word.iterdir()], "it counts as silent")
+    other.ask(5, "Stats", C1)
+    assert other.silent(0.5)
+    assert [frame.stream for frame in ups[1].frames(3)] == [1, 3, 5]
+    ups[1].send(Frame(5, RESPONSE, 0, PID))
+    assert other.next() == Frame(5, RESPONSE, 0, PID)
+
+
+def test_an_exitd_that_reads_and_is_slow_with_one_answer_is_silent_to_nobody_else(relays: Relays) -> None:
+    (word := relays.state / "shimv2").mkdir()
+    first, other, ups = asked_of_two(relays)
+    for up in ups:
+        assert [frame.stream for frame in up.frames(1)] == [1]
+    first.ask(3, "Stats", C1)
+    assert [frame.stream for frame in ups[0].frames(1)] == [3]
+    assert first.silent(1.2)
+    assert (refused := first.next()) is not None and code_of(refused.data) == UNAVAILABLE
+    assert [*word.iterdir()] == []
+    other.ask(3, "Stats", C1)
+    assert [frame.stream for frame in ups[1].frames(1)] == [3]
+    ups[1].send(Frame(3, RESPONSE, 0, PID))
+    assert other.next() == Frame(3, RESPONSE, 0, PID)
+
+
+def asked_of_two(relays: Relays) -> tuple[Containerd, Containerd, list[Peer]]:
+    """Two pods' relays, and the ends that exitd has of them: each hands on a Wait first."""
+    exitd, clients, ups = relays.exitd(), [], []
+    for id in ("one", "two"):
+        client = relays.connect(relays.start(relays.bundle(id)))
+        client.ask(1, "Wait", C1)
+        clients.append(client)
+        ups.append(exitd.accept())
+        hello = ups[-1].next()
+        assert hello is not None and hello.type == HELLO
+    return clients[0], clients[1], ups
 
 
 def test_a_task_costs_a_descriptor_until_it_has_ended(c: Container) -> None:

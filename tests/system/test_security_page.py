@@ -144,7 +144,7 @@ def test_the_page_has_all_that_exitd_makes_with_its_mode_and_nothing_else(tmp_pa
 PASSING = {
     *("STATE/c/ID/RUN/shared-cgroup", "STATE/c/ID/RUN/resources.json", "STATE/c/ID/RUN/state"),
     *("STATE/c/ID/RUN/byhand", "STATE/c/ID/RUN/ns-NAME", "STATE/shimv2/gone/HEX", "STATE/.exitd-probe-NAME"),
-    "STATE/shimv2/relays/HEX",
+    *("STATE/shimv2/relays/HEX", "STATE/shimv2/silent"),
     *("STATE/netns", "STATE/netns/NAME", "ROOT/networks", "ROOT/networks/NAME", "ROOT/networks/odd"),
     "STATE/.exitd-probe-NAME/fifo",
     *("STATE/roots", "STATE/roots/ID", "STATE/roots/ID/merged"),
