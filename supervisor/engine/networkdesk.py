@@ -38,6 +38,7 @@ from supervisor.network.conflist import NetworkConfig
 from supervisor.network.records import AttachmentRecord, NetworkLink
 from supervisor.runtime.oci import namespaces
 from supervisor.system import room
+from supervisor.system.background import pauses
 
 FIRST_SECONDS = 10.0  # how long a clean-up waits for the first DEL
 IDLE_SECONDS = 35.0  # for plugins of an earlier exitd, which outlive it by less
@@ -335,12 +336,10 @@ class NetworkDesk(Participant):
         return True
 
     async def _until_unmade(self, path: str) -> None:
-        tries = 0
-        while True:
-            await asyncio.sleep(AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)])
+        for seconds in pauses(AGAIN_SECONDS):
+            await asyncio.sleep(seconds)
             if await self._is_unmade(path):
                 return
-            tries += 1
 
     async def _is_unmade(self, path: str) -> bool:
         """Unmake the namespace of a network that is given up. Return whether nothing of it is left."""

@@ -22,6 +22,7 @@ from supervisor.monitor.earlyholds import EarlyHolds
 from supervisor.runtime.sandbox import Found
 from supervisor.store import salvage
 from supervisor.store.codec import Damaged
+from supervisor.system.background import pauses
 
 FIND_SECONDS = 60.0  # for one look-up
 A_TURN = 4  # look-ups that begin in one turn of the loop: a call waits for so many, not for all
@@ -114,7 +115,7 @@ async def take_in(runs: Runs, container: Container, events: tuple[Event, ...], *
 async def _find(runs: Runs, container: Container, *, rebooted: bool, is_stored: bool = True) -> None:
     """Until it is found: a container that could not be looked up is shown as `recovering`, never as something else.
     Not `is_stored`: its row cannot be read, and is replaced."""
-    node, attempts = runs.node, 0
+    node, rest = runs.node, pauses(AGAIN_SECONDS)
     while True:
         try:
             if not is_stored:
@@ -127,8 +128,7 @@ async def _find(runs: Runs, container: Container, *, rebooted: bool, is_stored: 
             log.error("container not found in time", container=container.id, limit_seconds=FIND_SECONDS)
         except (ExitdError, OSError) as error:
             log.error("container not recovered", container=container.id, why=str(error))
-        await asyncio.sleep(AGAIN_SECONDS[min(attempts, len(AGAIN_SECONDS) - 1)])
-        attempts += 1
+        await asyncio.sleep(next(rest))
         container = node.containers.get(container.id, container)
         node.manager.of(container).forget(container)
     await node.others.after_find(container.id)

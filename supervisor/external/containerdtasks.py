@@ -21,7 +21,7 @@ from supervisor.model.values import NO_NAMES, Names
 from supervisor.model.watched import FoundProcess, Target
 from supervisor.system import room
 from supervisor.system.aside import Aside
-from supervisor.system.background import Background
+from supervisor.system.background import Background, pauses
 
 LIST_AFTER_SECONDS = (0.0, 1.0, 5.0, 30.0)  # the last one is repeated
 AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)  # from a broken connection to the next attempt; the last one is repeated
@@ -150,16 +150,14 @@ class ContainerdTasks:
         raise NoAnswer("it has ended the connection")
 
     async def _list(self, api: TasksApi) -> None:
-        rounds = 0
-        while True:
-            await self._rest(LIST_AFTER_SECONDS[min(rounds, len(LIST_AFTER_SECONDS) - 1)])
+        for seconds in pauses(LIST_AFTER_SECONDS):
+            await self._rest(seconds)
             self._missing.clear()
             tasks = await api.tasks()
             self.trouble = ""
             for task in tasks:
                 await self._look(task, api)
             self._listed.set()
-            rounds += 1
 
     async def _rest(self, seconds: float) -> None:
         """Wait so long, or ROOM_SECONDS once a task is missing."""

@@ -1,14 +1,15 @@
 """Background tasks: kept until they end, logged when they fail, cancelled at the end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import itertools
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 import structlog
 
 from supervisor.model.errors import ExitdError
 
-RETRY_SECONDS = (0.2, 1.0, 5.0, 30.0)  # the last one is repeated
+RETRY_SECONDS = (0.2, 1.0, 5.0, 30.0)
 
 T = TypeVar("T")
 
@@ -46,13 +47,18 @@ class Background:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+def pauses(seconds: Sequence[float]) -> Iterator[float]:
+    """Yield the seconds to wait after each failed try: those that are given, in their order, and then the last one
+    without end."""
+    return itertools.chain(seconds, itertools.repeat(seconds[-1]))
+
+
 async def insist(work: Callable[[], Awaitable[T]], what: str, container_id: str) -> T:
     """Repeat the work until it has succeeded; return its result. Each failure is logged, and followed by a pause."""
-    attempt = 0
+    rest = pauses(RETRY_SECONDS)
     while True:
         try:
             return await work()
         except (ExitdError, OSError) as error:
             log.warning(f"{what} failed, trying again", container=container_id, why=str(error))
-        await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
-        attempt += 1
+        await asyncio.sleep(next(rest))
