@@ -166,7 +166,6 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
         if self._answering is not None:
             self._answering.cancel()
-        self._transport = None
 
     def abort(self) -> None:
         if self._transport is not None:

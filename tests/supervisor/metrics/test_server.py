@@ -1,8 +1,10 @@
 """The server of the three pages, on real sockets: what it answers, and what it does to those who do not behave."""
 
 import asyncio
+import gc
 import socket
 import stat
+import weakref
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -155,6 +157,40 @@ def test_an_answer_that_is_not_read_is_not_kept(tmp_path: Path, monkeypatch: pyt
             line.sendall(b"GET /large HTTP/1.1\r\n\r\n")
             await until(lambda: bool(made._connections))
             await until(lambda: not made._connections)
+
+    served(tmp_path, story)
+
+
+def test_a_page_that_is_not_made_in_time_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = list[str]()
+
+    async def endless() -> Reply:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.append("endless")
+        raise AssertionError
+
+    async def story(path: str, _: MetricsServer) -> None:
+        assert await ask(path, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+        await until(lambda: bool(given_up))
+
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setitem(PAGES, "/metrics", endless)
+    served(tmp_path, story)
+
+
+def test_nothing_is_kept_of_a_connection_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 1000.0)
+
+    async def story(path: str, made: MetricsServer) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        await until(lambda: bool(made._connections))
+        kept = [weakref.ref(each) for each in made._connections]
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await reader.read(-1)).endswith(b"fine\n")
+        writer.close()
+        await until(lambda: gc.collect() >= 0 and not any(each() for each in kept))
 
     served(tmp_path, story)
 
