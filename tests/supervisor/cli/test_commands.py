@@ -291,6 +291,30 @@ def test_ps_shows_a_table_ids_json_and_templates(daemon: FakeDaemon, exitctl: Ex
     assert exitctl("ps", "--format", r"table {{.Name}}\t{{.Runtime}}").out == "NAME   RUNTIME\nweb    runc\n"
 
 
+def test_ps_has_the_field_names_of_dockers_templates(daemon: FakeDaemon, exitctl: Exitctl) -> None:
+    """Those of docker ps --format, from docker's page about formatting; all but LocalVolumes."""
+    names = [
+        "Command",
+        "CreatedAt",
+        "ID",
+        "Image",
+        "Labels",
+        "Mounts",
+        "Names",
+        "Networks",
+        "Ports",
+        "RunningFor",
+        "Size",
+        "State",
+        "Status",
+    ]
+    (shown,) = json.loads(exitctl("ps", "-a", "--size", "--format", "json").out)
+    assert shown.keys() >= set(names)
+    assert shown["CreatedAt"].startswith("2023-11-14T22:13:24")  # AT
+    for name in names:
+        assert exitctl("ps", "-a", "--size", "--format", f"{{{{.{name}}}}}").code == 0
+
+
 def test_ps_knows_mounts_and_networks_in_templates(daemon: FakeDaemon, exitctl: Exitctl) -> None:
     mounts = [pb.Mount(source="/a", destination="/b"), pb.Mount(volume="v", destination="/c"), pb.Mount(tmpfs=True)]
     spec = pb.ContainerSpec(name="web", mounts=mounts, network="front", more_networks=["back"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import doctor
+from supervisor.monitor import probe
 from supervisor.monitor.probe import Capability
 from supervisor.runtime.oci import machine
 from tests.supervisor.cli.conftest import Exitctl
@@ -22,6 +23,23 @@ def test_doctor_looks_at_the_state_directory_it_was_told(exitctl: Exitctl, tmp_p
     other = tmp_path / "other"
     assert str(other) in exitctl("doctor", "--state", str(other)).out
     assert str(other) not in exitctl("doctor").out
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "has_cure"),
+    [
+        ("tmpfs", "ok", False),
+        *((kind, "ok", True) for kind in ("ext4", "xfs", "btrfs", "overlay")),
+        *((kind, "warn", True) for kind in ("nfs4", "fuse", "ext4x", "")),
+    ],
+)
+def test_a_state_directory_on_a_disk_is_fine_in_memory_is_better_and_elsewhere_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, level: str, has_cure: bool
+) -> None:
+    monkeypatch.setattr(probe, "file_system", lambda place: kind)
+    (found,) = doctor.places(str(tmp_path / "to" / "be" / "made"))
+    assert (found.level, found.what, "tmpfs (/run)" in found.cure) == (level, "state directory", has_cure)
+    assert found.detail.startswith(f"{tmp_path}/to/be/made on {kind}, ")
 
 
 def test_what_is_not_ok_has_a_cure(exitctl: Exitctl) -> None:

@@ -193,6 +193,28 @@ def test_rm_of_all_asks_for_each_and_for_no_name(store: FakeDaemon, exitctl: Exi
         assert outcome.code == 2 and "which images? Name some, or all of them with --all" in outcome.err
 
 
+def test_inspect_shows_those_that_there_are_and_fails_for_the_others(store: FakeDaemon, exitctl: Exitctl) -> None:
+    def inspect(request: pb.InspectImageRequest) -> pb.InspectImageReply:
+        if request.word == "none":
+            raise errors.NoSuchImage("no image none")
+        return pb.InspectImageReply(image=TWO if request.word == "two" else NAMELESS, config=b"{}")
+
+    store.answers.InspectImage = inspect
+    outcome = exitctl("image", "inspect", "two", "none", "other")
+    assert [each["Id"] for each in json.loads(outcome.out)] == [TWO.id, NAMELESS.id]
+    assert (outcome.code, outcome.err) == (125, "exitctl: no image none\n")
+    assert exitctl("image", "inspect", "two").code == 0
+    head, row = exitctl("image", "inspect", "--format", "table", "two").out.splitlines()
+    assert (head.split(), row.split()) == (["ID", "NAMES", "SIZE"], [TWO.id, *TWO.names, str(TWO.size_bytes)])
+
+
+def test_tag_gives_the_image_each_of_the_names(store: FakeDaemon, exitctl: Exitctl) -> None:
+    store.answers.TagImage = lambda _: pb.TagImageReply(image=TWO)
+    assert exitctl("image", "tag", "busybox", "me:1", "me:2").code == 0
+    assert [(each.word, each.name) for each in store.asked] == [("busybox", "me:1"), ("busybox", "me:2")]
+    assert store.client().tag_image("busybox", "me:3") == TWO
+
+
 def test_what_podman_says_besides_changes_no_archive(store: FakeDaemon, exitctl: Exitctl, tmp_path: Path) -> None:
     store.answers.SaveImages = lambda _: iter([pb.ArchiveReply(data=b"tar")])
     assert exitctl("image", "save", "-m", "--quiet", "-o", str(tmp_path / "tar"), "a", "b").code == 0
