@@ -90,6 +90,21 @@ def test_an_exec_of_a_run_that_is_gone_has_no_place(made: RunDirectory, tmp_path
     assert list((tmp_path / "c").iterdir()) == []
 
 
+def test_a_descriptor_with_the_number_0_is_closed_like_any_other(tmp_path: Path) -> None:
+    """exitd may have been begun without a standard input."""
+    input_fd = os.dup(0)
+    try:
+        os.close(0)
+        made = RunDirectory(str(tmp_path), os.open(os.devnull, os.O_RDONLY))
+        assert made.fifo_fd == 0
+        made.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(0)
+    finally:
+        os.dup2(input_fd, 0)
+        os.close(input_fd)
+
+
 def test_a_run_is_made_once(made: RunDirectory, tmp_path: Path) -> None:
     before = held_now()
     with pytest.raises(ShimFailed, match="File exists"):

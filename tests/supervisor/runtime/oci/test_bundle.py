@@ -192,6 +192,7 @@ def test_a_stored_configuration_without_a_bound_is_none(
     (directory := tmp_path / "r/c" / ID / "bundle").mkdir(parents=True)
     text = json.dumps({"process": {}, "root": {"path": "/r"}, "linux": {"cgroupsPath": "/mine/c"}})
     (directory / "config.json").write_text(text)
+    monkeypatch.setattr(bundle, "MOST_STORED_BYTES", len(text))
     assert bundle.cgroups_path(made, places[0]) == "/mine/c"
     monkeypatch.setattr(bundle, "MOST_STORED_BYTES", len(text) - 1)
     assert bundle.cgroups_path(made, places[0]) == f"/exitd/{ID}"

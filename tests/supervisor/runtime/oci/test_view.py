@@ -2,6 +2,9 @@
 
 import os
 import pathlib
+import stat
+
+import pytest
 
 from supervisor.model.secrets import mounted_file
 from supervisor.model.values import Container, Mount, Phase, Spec
@@ -40,3 +43,35 @@ def test_mounts_made_of_files_are_seen_and_one_without_a_source_hides_nothing(tm
         assert text_at(seen, "/etc/one") == "single"
         assert text_at(seen, "/run/memory/file") == "of the image"
         assert text_at(seen, "/shared/file") == "of the pod"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_file_is_found_and_never_opened_for_reading(tmp_path: pathlib.Path, follow: bool) -> None:
+    """A pipe that nobody writes would keep the daemon waiting, and a device would begin its work."""
+    os.mkfifo(tmp_path / "pipe")
+    with view.of_root(str(tmp_path)) as seen:
+        fd = seen.open("/pipe", follow=follow)
+        try:
+            assert stat.S_ISFIFO(os.fstat(fd).st_mode)
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.read(fd, 1)
+        finally:
+            os.close(fd)
+
+
+def test_a_link_at_the_end_is_itself_unless_it_is_to_be_followed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "link").symlink_to("/file")
+    found = {}
+    with view.of_root(str(tmp_path)) as seen:
+        for follow in (False, True):
+            fd = seen.open("/link", follow=follow)
+            found[follow] = stat.S_IFMT(os.fstat(fd).st_mode)
+            os.close(fd)
+    assert found == {False: stat.S_IFLNK, True: stat.S_IFREG}
+
+
+def test_a_root_that_is_no_directory_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "merged").write_text("a file")
+    with pytest.raises(NotADirectoryError), view.of_root(str(tmp_path / "merged")):
+        pass

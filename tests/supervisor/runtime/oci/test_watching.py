@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import socket
 import tracemalloc
@@ -12,12 +13,12 @@ import pytest
 
 from shim import fields, launch
 from supervisor.model import evidence
-from supervisor.model.values import Process, RunKey
+from supervisor.model.values import Container, Phase, Process, RunKey, Spec
 from supervisor.monitor import epoll
 from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.monitor.rundir import RunDirectory
-from supervisor.runtime.oci import cgroups
+from supervisor.runtime.oci import bundle, cgroups
 from supervisor.runtime.oci.watching import Watching
 from supervisor.runtime.sandbox import NoProcess
 from supervisor.system import room
@@ -170,3 +171,22 @@ async def test_no_cgroup_of_those_that_run_is_taken_apart_again_for_a_new_contai
         made.cgroups["c0"] = "/exitd/another"
         _begin(made, "c5", "/exitd/c5")
         assert asked[len(ids) :] == ["/exitd/c5", "/exitd/another"]
+
+
+@in_loop
+async def test_a_containers_cgroup_is_read_from_its_configuration_once_until_it_is_forgotten(tmp_path: Path) -> None:
+    one, other = (Container(id, Spec(id), Phase.RUNNING, 1, 0) for id in ("c1", "c2"))
+    config = Path(bundle.directory_of(str(tmp_path), one.id)) / "bundle/config.json"
+    config.parent.mkdir(parents=True)
+
+    def says(path: str) -> None:
+        config.write_text(json.dumps({"process": {}, "root": {"path": "/r"}, "linux": {"cgroupsPath": path}}))
+
+    with watching(tmp_path) as made:
+        assert made.cgroup_of(other, str(tmp_path)) == bundle.default_cgroup(other)  # there is no file
+        says("/before")
+        assert made.cgroup_of(one, str(tmp_path)) == "/before"
+        says("/after")
+        assert made.cgroup_of(one, str(tmp_path)) == "/before"
+        made.forget(one.id)
+        assert made.cgroup_of(one, str(tmp_path)) == "/after"
