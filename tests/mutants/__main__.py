@@ -74,10 +74,11 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
         }
-        words = ("-x", "-q", "-rfE", "--no-header", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider")
+        words = ("-x", "-v", "-rE", "--no-header", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider")
+        plain = ("-o", "console_output_style=classic")  # no percentage behind a test's outcome
         limit = ("--timeout", str(TEST_SECONDS), "-m", "not slow_build")
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *words, *limit, *tests],
+            [sys.executable, "-m", "pytest", *words, *plain, *limit, *tests],
             cwd=self.root,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -89,10 +90,7 @@ class Copy:
         )
         if done.returncode in (0, NO_TESTS):
             return ""
-        for line in done.stdout.splitlines():
-            if line.startswith(("FAILED ", "ERROR ")):
-                return line.split(" - ")[0].split(" ", 1)[1]
-        return f"pytest itself, which ended with {done.returncode}"
+        return _failed(done.stdout) or f"pytest itself, which ended with {done.returncode}"
 
     def verdict(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> Verdict:
         """Runs the tests on the copy with this mistake in it, and takes it back."""
@@ -118,6 +116,17 @@ class Copy:
             print(f"left out: {killer} fails without the mutant too", flush=True)
             left.remove(file)
         return verdict()
+
+
+def _failed(said: str) -> str:
+    """The name of the first test that failed, or of the file that could not be read, from what pytest -v has said. The
+    summary names a test in front of its reason, with nothing between the two that could not be in the name as well."""
+    for line in said.splitlines():
+        for word in (" FAILED", " ERROR"):
+            if line.endswith(word):
+                return line.removesuffix(word)
+    files = (line.split(" ")[1] for line in said.splitlines() if line.startswith("ERROR "))
+    return next(files, "")
 
 
 def places() -> list[Mutant]:
