@@ -1,4 +1,5 @@
-"""exitd killed, or stopped, at one of its system calls, by strace: which calls a life has, and one life for each."""
+"""exitd killed, or stopped, at one of its system calls, by strace: which calls a life has, and one life for each. And a
+C program that halts behind one of its calls."""
 
 import contextlib
 import os
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from tests.system.daemons import Daemon
 from tests.system.oracle import Revived
+from tests.system.processes import state_of
 from tests.system.waits import LIMIT_SECONDS, SCALE, until
 
 SEED = 20_263
@@ -72,6 +74,32 @@ def hit_at(daemon: Daemon, call: Call, signal_name: str = "KILL") -> Iterator[No
     inject = f"inject={name}:signal={signal_name}:when={number}"
     with traced(daemon, "-o", "/dev/null", "-e", f"trace={name}", "-e", inject):
         yield
+
+
+@contextlib.contextmanager
+def halting(pid: int, call: Call) -> Iterator[Callable[[], None]]:
+    """For the block: a program of one thread halts when it has done this call, as they count from now on. What is
+    yielded waits until it halts, once the caller has seen what the call does. Behind the block it goes on, unless it
+    was killed or stopped meanwhile: who dies in the block is seen dead behind it, when its tracer has gone."""
+    name, number = call
+    halts = f"inject={name}:delay_exit={int(2 * LIMIT_SECONDS * 1_000_000)}:when={number}"
+    command = ["strace", "-qq", "-o", "/dev/null", "-e", f"trace={name}", "-e", halts, "-p", str(pid)]
+    tracer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def reached() -> None:
+        until(lambda: state_of(pid) == "t", f"{pid} does not come to its {name} {number}")
+
+    try:
+        until(lambda: _is_traced(pid, str(pid)), "strace does not attach")
+        yield reached
+    finally:
+        tracer.terminate()
+        tracer.wait(LIMIT_SECONDS)
+
+
+def is_dead(pid: int) -> bool:
+    """Whoever reaps it may take a moment."""
+    return state_of(pid) in ("", "Z")
 
 
 def calls_of(daemon: Daemon, life: Callable[[], object], calls: tuple[str, ...] = CALLS) -> list[Call]:

@@ -129,6 +129,8 @@ OF_DELETE = tuple(moment for moment in POD_COMMANDS if "delete" in moment)
 # Whether exitd is there again before the command goes on, or not.
 AND_BACK = tuple(f"{command}{back}" for command in COMMANDS for back in ("", " and back"))
 EXEC_AND_BACK = ("exec.before", "exec.before and back", "exec.after", "exec.after and back")
+WORD, EVENT = "between its word and the answer", "between its event and the answer"
+RELAYS_STEPS = (WORD, EVENT)
 AROUND_THE_WRITE = ("before the write", "after the write", "after the answer", "after the database")
 # Of an exec: its program has not begun; it runs, and no pid is written; that is written, and not read; it has ended.
 MAKING = ("before", "begun", "written", "ended")
@@ -278,11 +280,23 @@ MATRIX: dict[str, Row] = {
     "task, its end while exitd is away": Row(
         "test_task_away.py", ("relay", "containerd"), ("after its end", "after its wait", "after its delete"), TRUE
     ),
+    # In steps of the relay's own: it has left exitd word in STATE/shimv2/gone, and has not answered the Delete; it has
+    # sent an event, and has not read containerd's answer.
+    "task, its end while exitd is away, in the relay's steps": Row("test_task_away.py", ("relay",), RELAYS_STEPS, TRUE),
+    "task, its end while exitd is away, the relay stands still": Row(
+        "test_task_away.py", ("relay",), RELAYS_STEPS, UNNOTICED, deed="stopped"
+    ),
+    "task, its exec's end while exitd is away": Row(
+        "test_task_away.py", ("relay",), ("after its end", "after its wait", "after its delete"), TRUE
+    ),
     "task, a relay's request": Row(
         "test_task_requests.py", EXITD, ("0 ms", "5 ms", "15 ms", "40 ms"), "each request is answered once, done once"
     ),
     # A pod whose sandbox containerd leaves to exitd, and a task in it.
     "pod of containerd's, at calls": Row("test_sandbox_calls.py", EXITD, CALLS, UNNOTICED, few=5),
+    "pod of containerd's, its end while exitd is away": Row(
+        "test_sandbox_away.py", ("relay",), ("after its end", "after its wait", WORD, "after its shutdown"), TRUE
+    ),
     # A container under containerd's own shim for runc.
     "foreign shim, at calls": Row("test_foreign_shim.py", EXITD, CALLS, TRUE, few=8),
     "foreign shims": Row("test_foreign_shim.py", ("exitd", "shim"), (AT_RANDOM,), TRUE_OR_UNKNOWN),
