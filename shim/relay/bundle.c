@@ -90,12 +90,8 @@ int bundle_record(const char *record, int pid, uint64_t started, struct seen *ou
 {
 	char data[RECORD_SIZE];
 	int size = read_file(record, data, sizeof data);
-	struct seen found;
 
 	if (is_short(size))
 		return size;
-	if (size < 0 || evidence_read(&found, data, (size_t)size) || found.pid != pid || found.started != started)
-		return -EAGAIN;
-	*out = found;
-	return 0;
+	return size < 0 ? -EAGAIN : evidence_of(out, data, (size_t)size, pid, started);
 }

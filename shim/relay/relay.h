@@ -174,6 +174,7 @@ struct seen {
 	int64_t oom_kills;		/* likewise */
 };
 int evidence_read(struct seen *out, const char *data, size_t size);
+int evidence_of(struct seen *out, const char *data, size_t size, int pid, uint64_t started);
 
 /* witness.c: the tasks made through a relay, and how their inits ended. */
 enum task_stage {
