@@ -1,5 +1,9 @@
 """What the relay answers while exitd is away or silent: the ends whose record it has read, as exitd judges them."""
 
+import re
+import tempfile
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,12 +15,14 @@ from protos.containerd import task_pb2 as pb
 from protos.ttrpc.v1.ttrpc_pb2 import Response
 from shim._native import ffi, lib
 from shim.fields import encode as encode_fields
-from shim.record import RECORD_BYTES, parse
+from shim.frozen import replace
+from shim.record import HEAD_BYTES, RECORD_BYTES
 from supervisor.containerd import tasks
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending
 from supervisor.model.taskfacts import Stdio
-from supervisor.model.values import Process, fold
+from supervisor.model.values import Process, Report, Source, fold
+from supervisor.monitor import rundir
 from tests.shim.relaysession import Session, session
 from tests.shim.relaywords import (
     C1,
@@ -605,33 +611,102 @@ def test_a_shutdown_that_a_silent_exitd_answers_late_may_end_the_relay_too() -> 
         assert s.c.is_leaving and s.take() == []
 
 
+def sealed(data: bytes, **numbers: int) -> bytes:
+    """The record with other numbers in it, also those that no shim can write, and the checksum of that."""
+    body = data[HEAD_BYTES : int(data[23:27])]
+    for name, value in numbers.items():
+        body, count = re.subn(rb'"%s":-?\d+' % name.encode(), b'"%s":%d' % (name.encode(), value), body)
+        assert count == 1
+    head = b'{"version":1,"length":"%04d","crc":"%08x",' % (HEAD_BYTES + len(body), zlib.crc32(body))
+    return (head + body).ljust(RECORD_BYTES - 1) + b"\n"
+
+
+Harm = Callable[[bytes], bytes]
+WHOLE: Harm = bytes
+HEAD, BODY, REST = (st.integers(*of) for of in ((0, HEAD_BYTES - 1), (HEAD_BYTES, 300), (300, RECORD_BYTES - 1)))
+
+
+def turned_over(places: st.SearchStrategy[int]) -> st.SearchStrategy[Harm]:
+    """One bit of the record is another one, as a disk or a memory may have it."""
+
+    def at(place: int, bit: int) -> Harm:
+        return lambda data: data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
+
+    return st.builds(at, places, st.integers(0, 7))
+
+
+def half(place: int, filled: bool) -> Harm:
+    """In the middle of being written: what is behind it is missing, or has never been anything."""
+    return lambda data: data[:place].ljust(RECORD_BYTES if filled else 0, b"\0")
+
+
+LAST = 2**63 - 1  # what C has room for where a start is read
+OWN, LATEST = Process(42, 99), Process(42, LAST)
+TIMES = st.integers(1, LAST)
+# By what it is: the process, and its record's pid, start, time of the end and what has become of it on the disk.
+FOUND = {
+    "its own": (OWN, 42, 99, TIMES, st.just(WHOLE)),
+    "its own, of the last moment": (LATEST, 42, LAST, TIMES, st.just(WHOLE)),
+    "of before 1970": (OWN, 42, 99, st.integers(-LAST, 0), st.just(WHOLE)),
+    "of another pid": (OWN, 41, 99, TIMES, st.just(WHOLE)),
+    "of no pid": (OWN, -42, 99, TIMES, st.just(WHOLE)),
+    "of a pid that there cannot be": (OWN, 2**32 + 42, 99, TIMES, st.just(WHOLE)),
+    "of another start": (OWN, 42, 98, TIMES, st.just(WHOLE)),
+    "of a start that there cannot be": (LATEST, 42, LAST + 1, TIMES, st.just(WHOLE)),
+    "of a start with too many digits": (OWN, 42, 2**64 + 99, TIMES, st.just(WHOLE)),
+    "half of it": (OWN, 42, 99, TIMES, st.builds(half, HEAD | BODY | REST, st.booleans())),
+    "another bit in its head": (OWN, 42, 99, TIMES, turned_over(HEAD)),
+    "another bit in its body": (OWN, 42, 99, TIMES, turned_over(BODY)),
+    "another bit behind it": (OWN, 42, 99, TIMES, turned_over(REST)),
+}
+Found = tuple[Process, int, int, st.SearchStrategy[int], st.SearchStrategy[Harm]]
+
+
+def exitds(look: Look, data: bytes) -> Report:
+    """exitd's verdict of what is in the file, read as it reads it; nothing else is a witness."""
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        found = rundir.read_record(rundir.RunDirectory("", record_fd=file.fileno()))
+    verdict = evidence.judge(replace(look, record=found))
+    assert not isinstance(verdict, Pending)
+    return verdict
+
+
+@pytest.mark.parametrize("found", FOUND.values(), ids=FOUND.keys())
 @given(
     code=st.integers(0, 255),
     signal=st.integers(0, 64),
-    began=st.sampled_from([1, 0, -1]),
+    began=st.sampled_from([1, 1, 0, -1]),
     kills=st.integers(-1, 5),
-    at_ns=st.integers(1, 2**62),
     executes=st.booleans(),
     executed=st.booleans(),
+    drawn=st.data(),
 )
 def test_of_every_record_the_relay_says_what_exitd_says_or_nothing(
-    code: int, signal: int, began: int, kills: int, at_ns: int, executes: bool, executed: bool
+    found: Found, code: int, signal: int, began: int, kills: int, executes: bool, executed: bool, drawn: st.DataObject
 ) -> None:
-    data = record(code, signal, began, kills, at_ns)
-    look = Look(Init.REAPED, Process(42, 99), parse(data), executes=executes, executed=executed)
-    verdict = evidence.judge(look)
-    assert not isinstance(verdict, Pending)
+    """What it may say it says."""
+    process, pid, started, times, harms = found
+    data = drawn.draw(harms)(sealed(record(code, signal, began, kills, drawn.draw(times)), pid=pid, started=started))
+    verdict = exitds(Look(Init.REAPED, process, executes=executes, executed=executed), data)
+    seen = ffi.new("struct seen *")
     with session() as s:
         created(s)
         s.ask(3, "Wait", C1)
         s.down()
-        ended(s, data)
+        dies(s)
+        s.passes(READ_MS)
+        if lib.evidence_of(seen, ffi.from_buffer(data), len(data), process.pid, process.started_ticks):
+            lib.witness_unread(s.witness, task(s))
+        else:
+            lib.witness_read(s.witness, task(s), seen)
         s.passes(60_000)
         given = s.take()
-        if began != 1:
+        if began != 1 or verdict.source is not Source.RECORD or verdict.at_ns <= 0:
             assert given == []
             return
         expected = tasks.wait_reply(tasks.TaskLook(tasks.STOPPED, 0, fold(verdict.status), verdict.at_ns))
         assert reply(given[0], pb.WaitResponse()) == expected
-        assert not verdict.unseen
+        assert verdict.init == process and not verdict.unseen
         assert task(s).seen.oom_kills == kills and verdict.oom_kills == max(kills, 0)
