@@ -168,11 +168,11 @@ class Installation:
 
 
 @contextlib.contextmanager
-def daemon(first: Version) -> Iterator[tuple[Daemon, Installation]]:
-    """One of that version, which answers; afterwards no process of it may live, and no mount stay."""
+def daemon(first: Version, *extra: str) -> Iterator[tuple[Daemon, Installation]]:
+    """One of that version, which answers; afterwards no process of it may live, and no mount stay. `extra`: options."""
     with daemons.directory() as base:
         installed = Installation.make(base / "opt", first)
-        made = Daemon(base, program=installed.daemon)
+        made = Daemon(base, extra=extra, program=installed.daemon)
         try:
             yield made.start(), installed
         finally:
