@@ -148,17 +148,18 @@ class Exits:
         await self._node.go_on_after_ends()
 
     async def _end_together(self, some: list[tuple[RunKey, Report]]) -> None:
-        ordinary, endings = list[tuple[RunKey, Report]](), list[tuple[Container, lifecycle.Ended]]()
+        ordinary, endings = dict[RunKey, Report](), list[tuple[Container, lifecycle.Ended]]()
         for key, report in some:
-            if (ending := self._ending_of(key, report)) is None:
+            ending = self._ending_of(key, report) if key not in ordinary else None
+            if ending is None:  # also a second report of one end, which the step refuses
                 self._end_soon(key, report)
             else:
-                ordinary.append((key, report))
+                ordinary[key] = report
                 endings.append(ending)
         if not endings:
             return
         is_shown = await self._node.end_together(endings)
-        for key, report in ordinary:
+        for key, report in ordinary.items():
             if is_shown:
                 self._note_stored(key)
             else:

@@ -263,7 +263,7 @@ class Case:
         """Whether it is to take the short way. What `Exits._is_ordinary` asks for, in other words."""
         c = self.container
         simple = c.phase is Phase.RUNNING and c.spec.pid in ("own", "host") and c.damaged == ""
-        return simple and self.report.source is Source.RECORD and self.coming in (alone, twice)
+        return simple and self.report.source is Source.RECORD and self.coming in (alone, twice, twice_at_once)
 
     def numbered(self, number: int) -> "Case":
         """Of exitd's own, and of others' that exitd has adopted."""
@@ -282,6 +282,12 @@ async def twice(w: OneWay, case: Case) -> None:
     w.exits.exit_seen(case.key, case.report)
     await w.stored()
     w.exits.exit_seen(case.key, replace(case.report, status=Exited(99)))
+
+
+async def twice_at_once(w: OneWay, case: Case) -> None:
+    """The same report again, before anything is done with it."""
+    for _ in range(2):
+        w.exits.exit_seen(case.key, case.report)
 
 
 async def of_an_earlier_run(w: OneWay, case: Case) -> None:
@@ -339,8 +345,14 @@ async def with_a_long_log(w: OneWay, case: Case) -> None:
 
 
 COMINGS: tuple[Coming, ...] = (
-    *(alone, twice, of_an_earlier_run, with_an_exec, an_exec_is_begun, is_paused_meanwhile, with_processes_left),
-    *(with_a_cgroup_that_cannot_be_read, while_a_start_is_stored, while_a_stop_is_stored, with_a_long_log),
+    *(alone, twice, twice_at_once, of_an_earlier_run, with_an_exec, an_exec_is_begun, is_paused_meanwhile),
+    *(
+        with_processes_left,
+        with_a_cgroup_that_cannot_be_read,
+        while_a_start_is_stored,
+        while_a_stop_is_stored,
+        with_a_long_log,
+    ),
 )
 
 
