@@ -96,6 +96,7 @@ class Containers(dict[str, Container]):
         return sorted((self[id] for id in self._members.get(pod, ())), key=lambda c: c.created_ns)
 
     def known(self, container_id: str) -> Container:
+        """Return the container with this full id. Raises NoSuchContainer."""
         container = self.get(container_id)
         if container is None:
             raise NoSuchContainer(f"no container {container_id}", id=container_id)
@@ -194,6 +195,7 @@ def is_made(container: Container | None) -> bool:
 
 
 def is_ended(container: Container | None) -> bool:
+    """Return whether nothing of its run lives or is being made. A container that is gone has ended."""
     return container is None or (container.phase not in LIVE and container.phase is not Phase.CREATING)
 
 
@@ -208,4 +210,5 @@ def is_over(run: int) -> Test:
 
 
 def exit_of(container: Container | None) -> Exit | None:
+    """Return the stored exit of the newest run that has one; None if none has, or the container is gone."""
     return container.exit if container is not None else None

@@ -27,6 +27,9 @@ class DiskUsages:
         self._known: dict[str, Usage] = {}  # of layers of images, which never change, by diff id
 
     async def disk_usage(self, ids: tuple[str, ...], images: bool) -> DiskUsage:
+        """Return what these containers have written, all for no ids; with `images` also what the images, their layers
+        and the volumes take. Sizes are in bytes; what is not counted after ALL_SECONDS is marked as incomplete. Raises
+        TimedOut, Busy."""
         wanted = {*ids}
         those = [each for each in self._containers.values() if not ids or each.id in wanted]
         end = time.monotonic() + ALL_SECONDS

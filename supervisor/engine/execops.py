@@ -31,6 +31,8 @@ class ExecOperations:
         return await self._execs.begin(self._containers.known(container.id), spec, by, exec_id, beside)
 
     async def kill_exec(self, id: str, exec_id: str, signal: int, everyone: bool, by: By) -> None:
+        """Signal the exec's process; with `everyone` its session and descendants, too. Raises what `Containers.find`
+        raises; NoSuchExec; WrongState when it has ended; StoreFailed."""
         container = await self._containers.find(id)
         live = self._execs.get(container.id, exec_id)
         if live is None or live.over.is_set():
@@ -40,6 +42,8 @@ class ExecOperations:
         await self._execs.kill(live, signal, everyone, by)
 
     async def wait_exec(self, id: str, exec_id: str, run: int) -> Exit:
+        """Return the exec's exit once it is stored; also of a container that is gone, from the ledger. `run` 0: of
+        whichever run has the exec. Raises NoSuchExec, also for one that failed to begin; AmbiguousId, Recovering."""
         container_id = await self._id_of(id)
         live = self._execs.get(container_id, exec_id)
         if live is not None and run in (0, live.key.run):

@@ -114,12 +114,18 @@ class FileDesk(Participant):
     # -- what callers ask
 
     async def stat_path(self, id: str, path: str, follow: bool) -> PathStat:
+        """Return what the path is, as the container sees it. `follow`: of a link at its end, what the link leads to.
+        Raises NoSuchPath; WrongState when the container ends or is removed meanwhile; Unsupported where its root is
+        this machine's own; TimedOut, Busy."""
         use = await self._use(id)
         opened = await self._opened(use)
         work = use.until_done(lambda: _stat(opened, path, follow=follow))
         return await self._looks.run(f"looking at {path}", work, late=use.end)
 
     async def copy_from(self, id: str, path: str, follow: bool, name: str) -> AsyncGenerator[bytes, None]:
+        """Yield a tar of the path, in pieces. `follow`: as in `stat_path`. `name`: of the path in the tar; empty: its
+        last part. Raises NoSuchPath; WrongState when the container ends or is removed meanwhile; Unsupported where its
+        root is this machine's own; TimedOut, Busy."""
         use = await self._use(id)
         ids = use.container.spec.ids
 
@@ -176,6 +182,8 @@ class FileDesk(Participant):
             work.cancel()
 
     async def export(self, id: str) -> AsyncGenerator[bytes, None]:
+        """Yield a tar of the root file system, in pieces. A directory over which something is mounted is there, and
+        empty. Raises as `copy_from`."""
         use = await self._use(id)
         ids = use.container.spec.ids
 
@@ -193,6 +201,9 @@ class FileDesk(Participant):
                 yield part
 
     async def changes(self, id: str) -> AsyncGenerator[LayerChange, None]:
+        """Yield what the container has changed of its image, from its layer. Raises as `copy_from`; WrongState for a
+        pause container, which has no layer of its own."""
+
         def send(seen: FilesView) -> Parts:
             spec, upper = use.container.spec, self._upper(use.container)
             with _opened_directory(upper) as upper_fd:

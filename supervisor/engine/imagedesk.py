@@ -115,16 +115,21 @@ class ImageDesk(Participant):
         self._begin(self._removals, self._images.tidy).add_done_callback(_log_failure)
 
     async def load_image(self, word: str, name: str) -> tuple[Image, ...]:
+        """As `Images.load`, in a thread. The load goes on when its caller goes away."""
         return await self._in(self._loads, lambda: self._images.load(word, name=name))
 
     async def pull_image(self, name: str, if_missing: bool) -> Image:
+        """As `Images.pull`, in a thread: a pull from a registry that hangs takes no thread from loads. It goes on when
+        its caller goes away."""
         pool = self._loads if name.startswith(("oci:", "docker-archive:")) else self._pulls
         return await self._in(pool, lambda: self._images.pull(name, if_missing=if_missing))
 
     async def import_image(self, path: str, name: str) -> Image:
+        """As `Images.import_`, in a thread. The import goes on when its caller goes away."""
         return await self._in(self._loads, lambda: self._images.import_(path, name=name))
 
     async def list_images(self) -> tuple[tuple[Image, tuple[str, ...]], ...]:
+        """Return the images by name, those without one last, each with the ids of the containers that use it."""
         return await asyncio.to_thread(self._list)
 
     def _list(self) -> tuple[tuple[Image, tuple[str, ...]], ...]:
@@ -136,6 +141,7 @@ class ImageDesk(Participant):
         return await asyncio.to_thread(self._images.layers)
 
     async def remove_image(self, word: str) -> RemovedImage:
+        """As `Images.remove`, in a thread."""
         return await self._in(self._removals, lambda: self._images.remove(word))
 
     async def inspect_image(self, word: str) -> tuple[Image, tuple[str, ...], bytes]:
@@ -207,6 +213,8 @@ class ImageDesk(Participant):
         self._images.stop()
 
     async def close(self) -> None:
+        """Break off what is under way, wait CLOSE_SECONDS for it at most, and close the store. It stays open, until
+        this process ends, for work that does not end by then."""
         self.stop()
         for pool in (self._loads, self._pulls, self._removals, self._saves, self._commits):
             pool.shutdown(wait=False, cancel_futures=True)

@@ -96,6 +96,7 @@ class StepTurn:
 
     @property
     def is_taken(self) -> bool:
+        """Whether anybody has the turn, or waits for it."""
         return self._there > 0
 
     async def take(self, of: str, *, patient: bool) -> None:
@@ -194,6 +195,7 @@ class Node:
     # -- steps
 
     def moment(self) -> Moment:
+        """Return what a step needs of this moment: wall clock and boot time, both in ns, and the backoff in force."""
         return Moment(self.clock.now_ns(), boot_now(self.clock), self.backoff())
 
     async def apply(self, container_id: str, happening: Happening, *, patient: bool = False) -> Container | None:
@@ -459,6 +461,7 @@ class Node:
             self._perform(container.id, lifecycle.ArmTimer(container.restart_at))
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Begin background work. It is cancelled when the node closes; an exception that it raises is logged."""
         self.background.spawn(work)
 
     async def whole(self, work: Coroutine[Any, Any, None]) -> None:

@@ -109,6 +109,10 @@ class Operations:
         return self._containers.known(container.id)
 
     async def start(self, id: str, by: By, prepare: bool = False) -> Container:
+        """Start the container's run; of a container that has ended, a new one. One that runs is returned as it is.
+        `prepare`: the next run is made and not started. Raises what `Containers.find` raises; ShuttingDown; WrongState,
+        also for a task of containerd's that has run once; TimedOut while the last run is not cleaned up; what
+        `Runs.make` and `Runs.launch` raise."""
         container = await self._containers.find(id)
         if container.phase in (Phase.RUNNING, Phase.PAUSED):
             return container
@@ -135,6 +139,9 @@ class Operations:
         await self._runs.make(container.id)
 
     async def stop(self, id: str, timeout_seconds: int | None, by: By, signal: int = 0) -> Container:
+        """End the run with the stop signal, and with SIGKILL `timeout_seconds` later (None: the container's own limit;
+        0: at once). `signal`: instead of its stop signal; 0: that. No restart policy begins another run. Returns once
+        the exit is stored. Raises what `Containers.find` raises, and what `Ending.end` raises."""
         container = await made(self._containers, await self._containers.find(id))
         if container.phase in LIVE:
             grace = container.spec.stop_timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -148,6 +155,9 @@ class Operations:
         return self._containers.get(container.id, container)
 
     async def kill(self, id: str, signal: int, everyone: bool, by: By) -> None:
+        """Send a signal to init; with `everyone` to all processes. A container that waits for its restart has no
+        process: a signal that would stop it cancels the restart. Raises what `Containers.find` raises; WrongState when
+        there is nothing to signal."""
         container = await made(self._containers, await self._containers.find(id))
         if container.phase is Phase.RESTARTING and lifecycle.stops(container.spec, signal):
             with contextlib.suppress(WrongState):  # its timer was quicker: there is somebody to signal, or will be
@@ -163,6 +173,8 @@ class Operations:
         return await self.start(container.id, by)
 
     async def pause(self, id: str, by: By) -> None:
+        """Freeze all processes, between two probes. Returns once that is stored. Raises what `Containers.find` raises;
+        WrongState unless it runs; RuntimeFailed after PAUSE_TRIES attempts."""
         container = await self._running(id, Phase.RUNNING)
         await self._node.whole(self._pause(container))
 
@@ -179,6 +191,8 @@ class Operations:
                         raise
 
     async def resume(self, id: str, by: By) -> None:
+        """Let a frozen container go on. Returns once that is stored. Raises what `Containers.find` raises; WrongState
+        unless it is paused."""
         container = await self._running(id, Phase.PAUSED)
         await self._node.whole(self._resume(container))
 
@@ -258,6 +272,9 @@ class Operations:
         await self._containers.until(container_id, lambda c: c is None, GONE_SECONDS, "its removal")
 
     def listing(self, all: bool, filters_: tuple[str, ...]) -> tuple[list[View], int]:
+        """Return the containers that match all filters (`KEY=VALUE`), and the number of the next event. Without `all`,
+        one that is not up is left out, unless a filter asks for such. Raises BadRequest; NoSuchContainer, AmbiguousId
+        for one that `before` or `since` names."""
         wanted = filters.parse(filters_, filters.CONTAINER_KEYS)
         wanted = wanted.resolved(lambda reference: self._containers.resolve(reference).created_ns)
         shown = [
@@ -268,6 +285,8 @@ class Operations:
         return shown, self._node.events.last_seq + 1
 
     async def inspect(self, id: str) -> View:
+        """Return the container with what its probes have seen and where its mounts are on this machine. Raises what
+        `Containers.find` raises."""
         container = await self._containers.find(id)
         seen = self._prober.seen_all(container.id)
         view = self._views.of(container)
@@ -275,16 +294,24 @@ class Operations:
         return replace(view, health=seen.get(CheckKind.CHECK), probes=seen, mount_sources=sources)
 
     async def run_check(self, id: str) -> tuple[ProbeResult, HealthStatus]:
+        """As `Prober.probe_now`. Raises what `Containers.find` raises; WrongState when it does not run, or has no
+        health check."""
         container = await self._running(id, Phase.RUNNING)
         if container.spec.health is None:
             raise WrongState(f"{container.spec.name} has no health check", id=container.id)
         return await self._prober.probe_now(container)
 
     async def pids(self, id: str) -> tuple[int, ...]:
+        """Return the pids of all processes of the container; none if it does not run. Raises what `Containers.find`
+        raises, and what its runtime raises."""
         container = await self._containers.find(id)
         return await self._manager.of(container).pids(container) if container.phase in LIVE else ()
 
     async def wait(self, id: str, condition: str, run: int) -> Exit | None:
+        """Return the exit of a run once it is stored; of a container that is gone, from the ledger. `condition`:
+        exited; next-exit, which for a run that has ended is that of the next one; removed, which waits until the
+        container is gone. `run` 0: the current one. None: it is gone, and that run has no stored exit. Raises
+        NoSuchContainer, AmbiguousId, Recovering; WrongState when the run never began."""
         try:
             container = await self._containers.find(id)
         except NoSuchContainer:
@@ -313,6 +340,8 @@ class Operations:
         filters_: tuple[str, ...],
         follow: bool,
     ) -> AsyncIterator[Item]:
+        """As `EventLog.subscribe`, with filters as words (`KEY=VALUE`); times are wall time in ns. Raises BadRequest,
+        Compacted."""
         asked = filters.parse(filters_, filters.EVENT_KEYS)
         wanted: Matching = asked
         if asked.asks_of_containers:
@@ -325,6 +354,8 @@ class Operations:
                 yield item
 
     async def exits(self, since_ns: int | None, unknown: bool, id: str) -> AsyncIterator[Exit]:
+        """Yield the stored exits since this wall time in ns: only `unknown` ones, or all; of one container (its id, its
+        name or the beginning of an id), or of all for an empty `id`. Raises AmbiguousId, StoreFailed."""
         if id:
             id = await self._known_id(id)
         async for page in self._node.store.exit_pages(since_ns, unknown, id or None):
@@ -337,6 +368,8 @@ class Operations:
         return await self._ledger.id_of(reference)
 
     async def log_source(self, id: str) -> logs.LogSource:
+        """Return where the log is, and how to wait until it is complete. Raises what `Containers.find` raises;
+        WrongState for a log that cannot be read here."""
         container = await self._containers.find(id)
         driver = container.spec.log.driver
         if driver is None or driver not in READERS:

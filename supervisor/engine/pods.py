@@ -177,6 +177,9 @@ class PodOperations:
         self._ledger = ledger
 
     async def run_pod(self, spec: Spec, by: By) -> PodView:
+        """Make and start the pod's pause container. After a failure nothing of it is left; what cannot be removed is
+        logged. Raises what `Operations.create` and `Runs.launch` raise; RuntimeFailed when the pause container ended
+        before the pod was ready."""
         container = await self._operations.create(replace(spec, pod=spec.pod or Pod()), by)
         try:
             return self._views.of_pod(await self._started(container, by))
@@ -210,6 +213,8 @@ class PodOperations:
         ) from failure
 
     async def stop_pod(self, id: str, timeout_seconds: int | None, by: By) -> PodView:
+        """Stop the members, sidecars after those that they serve, and then the pause container. `timeout_seconds`: as
+        in `Operations.stop`. Raises what `Containers.find` raises; BadRequest for a container that is no pod."""
         pause = await self._node.containers.find_pod(id)
         if pause.spec.pod is not None and pause.spec.pod.sidecars:
             await self._stop_in_order(pause, timeout_seconds, by)
@@ -241,18 +246,25 @@ class PodOperations:
                 await self._operations.stop(sidecar.id, seconds, by)
 
     async def remove_pod(self, id: str, force: bool, by: By) -> None:
+        """Remove the pod with its members. Raises what `Containers.find` raises; BadRequest for a container that is no
+        pod; WrongState for a Ready pod without `force`."""
         await self._operations.remove((await self._node.containers.find_pod(id)).id, force, by)
 
     def pods(self, filters_: tuple[str, ...]) -> tuple[list[PodView], int]:
+        """Return the pods that match all filters (`KEY=VALUE`), and the number of the next event. Raises BadRequest."""
         wanted = filters.parse(filters_, filters.POD_KEYS)
         views = [self._views.of_pod(c) for c in self._node.containers.values() if c.spec.pod]
         shown = [view for view in views if wanted.matches_pod(view.pause.container, view.pod, view.state)]
         return shown, self._node.events.last_seq + 1
 
     async def inspect_pod(self, id: str) -> PodView:
+        """Return the pod with its members. Raises what `Containers.find` raises; BadRequest for a container that is no
+        pod."""
         return self._views.of_pod(await self._node.containers.find_pod(id))
 
     async def wait_members(self, id: str) -> tuple[Exit, ...]:
+        """Return the exits of all members once each has ended for good, also of those that join meanwhile; none for
+        what is no pod, or is gone. Raises AmbiguousId, Recovering."""
         with contextlib.suppress(NoSuchContainer):
             pause = await self._node.containers.find(id)
             if pause.spec.pod:

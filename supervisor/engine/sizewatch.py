@@ -37,6 +37,8 @@ class SizeWatch:
         self._too_many: set[tuple[str, str]] = set()  # that could not be counted as a whole; each is logged once
 
     async def forever(self, every_seconds: float = EVERY_SECONDS) -> None:
+        """Look again and again, until cancelled. The pause is `every_seconds`, and longer after a look that took long:
+        looks take MOST_SHARE of the time at most. One that fails is logged."""
         seconds = 0.0
         while True:
             await asyncio.sleep(max(every_seconds, seconds / MOST_SHARE))

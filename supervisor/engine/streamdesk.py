@@ -40,6 +40,8 @@ class StreamDesk:
         return AttachSession(await self._target(id, exec_id), wanted)
 
     async def resize(self, id: str, exec_id: str, size: Winsize) -> None:
+        """Set the size of the terminal. Raises NoSuchContainer, NoSuchExec; ShimFailed, TimedOut or Busy when its shim
+        does not do it; WrongState where there is no terminal."""
         target = await self._target(id, exec_id)
         if not target.tty:
             raise WrongState(f"{target.name} has no terminal to resize")
@@ -47,6 +49,8 @@ class StreamDesk:
             await target.orders.resize(line, size)
 
     async def close_stdin(self, id: str, exec_id: str) -> None:
+        """Close stdin after everything that was sent. Raises NoSuchContainer, NoSuchExec; ShimFailed, TimedOut or Busy
+        when its shim does not do it; WrongState for a terminal, and for what was made without stdin."""
         target = await self._target(id, exec_id)
         if target.tty:
             raise WrongState(f"{target.name} has a terminal, whose input is not closed; send ctrl-d")
@@ -56,6 +60,8 @@ class StreamDesk:
             await target.orders.close_stdin(line)
 
     async def reopen_log(self, id: str) -> None:
+        """Have the shim open its log by its path again, after a program has renamed the file. Raises ShimFailed,
+        TimedOut, Busy; WrongState when the container has ended."""
         async with control.opened((await self._target(id, "")).directory) as line:
             await line.reopen_log()
 

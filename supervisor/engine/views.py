@@ -23,6 +23,8 @@ class Views:
         self._state = state
 
     def of(self, c: Container) -> View:
+        """Return the container as callers are shown it. The shim is the present one, which may have replaced the stored
+        one."""
         key = RunKey(c.id, c.run)
         shim = self._manager.shim_of(key) if c.phase in LIVE else c.shim
         return View(
@@ -56,6 +58,7 @@ class Views:
         return bundle.log_path(self._root, c)
 
     def of_pod(self, pause: Container) -> PodView:
+        """Return the pod of this pause container with its members. `attempt` counts its restarts, as the CRI does."""
         assert pause.spec.pod is not None
         name = pause.spec.pod.name or pause.spec.name
         attempt = pause.spec.pod.attempt + pause.run - 1  # a restarted pause container is a new sandbox

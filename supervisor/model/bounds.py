@@ -12,4 +12,5 @@ def size_of(texts: Iterable[str]) -> int:
 
 
 def size_of_pairs(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return the size in bytes, each name and each value with its terminator: see `size_of`."""
     return sum(size_of(pair) for pair in pairs)

@@ -106,6 +106,8 @@ class ExecMade:
 
 @frozen
 class ExecMakeFailed:
+    """The exec could not be begun. `error`: why, for people."""
+
     error: str
 
 
@@ -143,6 +145,7 @@ class ExecStep:
 
 
 def born(container: Container, exec_id: str, spec: ExecSpec, by: By, moment: Moment) -> Exec:
+    """Return an exec of the container's current run that is about to be made. Pure."""
     key, of = RunKey(container.id, container.run, exec_id), container.spec
     pod, boot_id = container.id if of.pod else of.sandbox, moment.boot.boot_id
     address, courier = (of.task.address, of.task.courier) if of.task is not None else ("", "")

@@ -95,6 +95,7 @@ def exit_of(one: Observed, report: Report, kills: int) -> Exit:
 
 
 def event_of(one: Observed, type: str, time_ns: int, **attributes: str) -> Event:
+    """Return an event about a watched process. `time_ns`: wall time."""
     values = {"watch": one.target, "run": str(one.run), **attributes}
     return Event(type, one.container, one.name, one.namespace, time_ns, attributes=tuple(values.items()))
 
@@ -116,6 +117,8 @@ def end_of(one: Observed, report: Report, kills: int, now_ns: int) -> tuple[Exit
 
 
 def oom_event(one: Observed, kills: int, now_ns: int, *, init: bool) -> Event:
+    """Return the event of memory kills. `kills`: all in its cgroup so far, from which those before the watch are
+    subtracted. `init`: the process itself was killed."""
     return event_of(one, "oom", now_ns, kills=str(kills - one.kills_before), init=str(init).lower())
 
 

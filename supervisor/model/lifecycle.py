@@ -76,35 +76,43 @@ class Made:
 
 @frozen
 class MakeFailed:
+    """The runtime could not create the run. `error`: why, for people."""
+
     error: str
     put_off: bool = False  # the host goes down and takes no new run: of a later run, that is no failure
 
 
 @frozen
 class StartAsked:
+    """A caller asks for the start of a run that has been made. Stored before the runtime is asked."""
+
     by: By
     key: str = ""  # of the request, if its sender may repeat it: see `taskfacts`
 
 
 @frozen
 class Started:
+    """The runtime has started the run."""
+
     boot_ns: int  # CLOCK_BOOTTIME
     unseen: bool = False  # its program has not been seen executed yet
 
 
 @frozen
 class StartFailed:
+    """The run could not be started; init may be there still. `error`: why, for people."""
+
     error: str
 
 
 @frozen
 class Paused:
-    pass
+    """All processes are frozen."""
 
 
 @frozen
 class Resumed:
-    pass
+    """The processes go on."""
 
 
 @frozen
@@ -191,6 +199,9 @@ class Rebooted:
 
 @frozen
 class RemoveAsked:
+    """A caller wants a container removed of which nothing runs. `key`: as in StartAsked. `volumes`: with its anonymous
+    volumes."""
+
     by: By
     key: str = ""
     volumes: bool = False
@@ -198,7 +209,7 @@ class RemoveAsked:
 
 @frozen
 class Removed:
-    pass
+    """Nothing of the container is left on the machine."""
 
 
 @frozen
@@ -288,12 +299,14 @@ class CleanUp:
 
 @frozen
 class ArmTimer:
+    """Begin the next run at this time."""
+
     at: BootTime
 
 
 @frozen
 class CancelTimer:
-    pass
+    """Begin no next run by the timer."""
 
 
 @frozen

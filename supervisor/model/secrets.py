@@ -17,10 +17,12 @@ class MountedFile:
 
     @property
     def data(self) -> bytes:
+        """The bytes of the file."""
         return base64.b64decode(self.content)
 
 
 def mounted_file(path: str, data: bytes, mode: int = DEFAULT_MODE) -> MountedFile:
+    """Return a file with these bytes. `mode`: its permission bits."""
     return MountedFile(path, base64.b64encode(data).decode(), mode)
 
 

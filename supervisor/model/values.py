@@ -205,6 +205,7 @@ class LogSpec:
 
     @property
     def to_file(self) -> bool:
+        """Whether the log is a file of lines, and not the journal or nothing."""
         return self.driver in (LogDriver.CRI, LogDriver.JSON_FILE)
 
 
@@ -597,6 +598,7 @@ class BootTime:
     ns: int
 
     def later(self, ns: int) -> "BootTime":
+        """Return the time `ns` nanoseconds after this one, in the same boot; before it, if `ns` is negative."""
         return BootTime(self.boot_id, self.ns + ns)
 
     def seconds_after(self, now: "BootTime") -> float:
@@ -612,6 +614,7 @@ class TimeLimit:
     wall_ns: int  # CLOCK_REALTIME
 
     def is_over(self, now: BootTime) -> bool:
+        """Return whether it has passed. False if it was last set in another boot: see `in_boot`."""
         return self.at.boot_id == now.boot_id and now.ns >= self.at.ns
 
     def in_boot(self, now: BootTime, now_ns: int) -> "TimeLimit":

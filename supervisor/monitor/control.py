@@ -92,6 +92,7 @@ class Control:
         return message.kind != "exitd-refused"
 
     async def resize(self, size: Winsize) -> None:
+        """Set the size of the terminal, in characters. Raises ShimFailed, WrongState, TimedOut, Busy."""
         await self._ask("resize", [("rows", size.rows), ("cols", size.cols)])
 
     async def close_stdin(self) -> None:
@@ -99,6 +100,7 @@ class Control:
         await self._ask("close-stdin", fine=errno.EPIPE)
 
     async def reopen_log(self) -> None:
+        """Have the shim open its log files by their paths again. Raises ShimFailed, WrongState, TimedOut, Busy."""
         await self._ask("reopen-log")
 
     async def end(self) -> None:
@@ -111,6 +113,7 @@ class Control:
         return (await self._ask("register", fine=errno.ENOSYS)).kind != "exitd-refused"
 
     async def counters(self) -> Counters:
+        """Ask for the counters of its streams. Raises ShimFailed, WrongState, TimedOut, Busy."""
         await self._ask("counters")
         if self.newest is None:
             raise ShimFailed("the shim answered something else than its counters")

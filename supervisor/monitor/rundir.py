@@ -37,6 +37,7 @@ class RunDirectory:
     record_fd: int = -1
 
     def close(self) -> None:
+        """Close the descriptors. Repeatable."""
         for fd in (self.fifo_fd, self.record_fd):
             if fd >= 0:
                 os.close(fd)
@@ -44,6 +45,7 @@ class RunDirectory:
 
 
 def path_of(state: str, container: str, run: int, exec_id: str = "") -> str:
+    """Return the directory of a container's run, or of an exec in it. `state`: exitd's directory of this boot."""
     path = f"{state}/c/{container}/{run}"
     return f"{path}/{EXECS}/{exec_id}" if exec_id else path
 

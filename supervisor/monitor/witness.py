@@ -101,6 +101,7 @@ class ShimWatch:
                 self.copies[slot] = fd
 
     def drop_copies(self) -> None:
+        """Close the copies of the descriptors that the shim has."""
         while self.copies:
             os.close(self.copies.popitem()[1])
 
@@ -189,6 +190,7 @@ class ShimWatch:
         self.replaced_at = loop.time()
 
     def drop_shim(self) -> None:
+        """Watch the shim no longer, and set `shim_gone`. Repeatable."""
         if self.shim_fd >= 0:
             self._release(self.shim_fd)
             self.shim_fd = -1
@@ -519,6 +521,8 @@ class Watch(ShimWatch):
         self.look()
 
     def shim_left(self) -> None:
+        """The shim has ended. Look at all witnesses; report the loss of a shim whose container lives, which needs
+        another one."""
         if self.init is None:  # it is still creating, or has failed to; its status socket reports that
             return
         self.look()

@@ -121,14 +121,17 @@ def event_row(event: Event) -> EventRow:
 
 
 def container_from(body: str | bytes) -> Container:
+    """Decode a body alone, without its columns: see `container_of`. Raises BadRow."""
     return decode(Container, body)
 
 
 def exit_from(body: str | bytes) -> Exit:
+    """Decode a body alone, without its columns: see `exit_of`. Raises BadRow."""
     return decode(Exit, body)
 
 
 def exec_from(body: str | bytes) -> Exec:
+    """Decode a body alone, without its columns: see `exec_of`. Raises BadRow."""
     return decode(Exec, body)
 
 
@@ -160,6 +163,7 @@ def exit_of(key: RunKey, at_ns: int, body: str | bytes) -> Exit:
 
 
 def event_from(seq: int, body: str | bytes) -> Event:
+    """Decode the event of the row with this number. Raises BadRow."""
     return replace(decode(Event, body), seq=seq)
 
 

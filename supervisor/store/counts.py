@@ -75,6 +75,7 @@ class ExitClass:
 
 
 def class_of(exit: Exit) -> ExitClass:
+    """Return what an end is counted by. A cause that CAUSE does not match, as a foreign shim may have one, is OTHER."""
     kind = codec.KIND_OF[type(exit.status)]
     cause = ""
     if isinstance(exit.status, Unknown):
@@ -106,6 +107,7 @@ def of_kills(what: str, known: Names, kills: int, at_ns: int) -> tuple[Count, ..
 
 
 def key_of(words: Sequence[str]) -> str:
+    """Return words as the table has them, in JSON; `counts_of` reads it."""
     return json.dumps(words, separators=(",", ":"))
 
 
@@ -143,6 +145,7 @@ def _add_up(found: Totals, counts: Iterable[Count]) -> None:
 
 
 def add(connection: sqlite3.Connection, counts: Iterable[Count]) -> None:
+    """Add counts to the table, in the caller's transaction."""
     connection.executemany(ADD, ((each.name, key_of(each.words), each.value, each.at_ns) for each in counts))
 
 

@@ -333,6 +333,8 @@ class Store:
         return [each for each in read if each is not None]
 
     async def forget_tombstones(self, words: str, *values: object) -> None:
+        """Delete those for which the SQL expression holds. Not flushed: after a power cut some may be there again.
+        Raises StoreFailed."""
         statement = f"DELETE FROM tombstones WHERE {words}"
         await self._write(lambda connection: connection.execute(statement, values).rowcount, flush=False)
 

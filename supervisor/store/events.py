@@ -60,6 +60,7 @@ class WantedEvents:
     end: int | None = None
 
     def has(self, event: Event) -> bool:
+        """Return whether the event is of the wanted time and matches; `end` is not looked at."""
         if self.since_ns is not None and event.time_ns < self.since_ns:
             return False
         if self.until_ns is not None and event.time_ns > self.until_ns:

@@ -94,6 +94,7 @@ class Ring:
 
     @property
     def is_half_full(self) -> bool:
+        """Whether blocks have more than half of the pages."""
         return sum(pages for _, _, pages in self._used) > PAGES // 2
 
     def place(self, number: int, payload: bytes) -> Placed:

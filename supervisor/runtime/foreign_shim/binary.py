@@ -107,10 +107,14 @@ def era_of(version_text: str) -> Era:
 
 
 def start_words(shim: Shim) -> list[str]:
+    """Return the command that starts a shim, as containerd's documentation of runtime v2 has it
+    (core/runtime/v2/README.md)."""
     return [*_words(shim), *(["-debug"] if shim.debug else []), "start"]
 
 
 def delete_words(shim: Shim, bundle: str) -> list[str]:
+    """Return the command that removes what a shim has left, as containerd's documentation of runtime v2 has it
+    (core/runtime/v2/README.md)."""
     return [*_words(shim), "-bundle", bundle, *(["-debug"] if shim.debug else []), "delete"]
 
 

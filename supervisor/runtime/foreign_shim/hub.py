@@ -54,6 +54,7 @@ class Run:
         return place.bundle_of(self.path, self.key.container)
 
     async def close(self) -> None:
+        """Cancel what is under way for the run, and close its connection and its log."""
         for task in self.keeping:
             task.cancel()
         await asyncio.gather(*self.keeping, return_exceptions=True)
@@ -107,6 +108,7 @@ class Hub:
     # -- one run
 
     def get(self, key: RunKey) -> Run | None:
+        """Return this run; None if it is over, or the container has another one."""
         run = self._runs.get(key.container)
         return run if run is not None and run.key.run == key.run else None
 
@@ -116,6 +118,7 @@ class Hub:
         return Shim(program, NAMESPACE, container_id, f"{state}/exitd.sock", f"{state}/{EVENTS}")
 
     def begin(self, key: RunKey, path: str, contact: Contact, cgroup: str, log_fifo: LogFifo) -> Run:
+        """Begin a run, the only one of its container. `path`: its directory. `contact`: how its shim is reached."""
         assert key.container not in self._runs, f"the last run of {key.container} is not over"
         looks = self.place.programs
         peer = Peer(key.container, contact, lambda silent: self._silence_seen(key, silent), self._check_seconds, looks)

@@ -148,6 +148,8 @@ class ShimLink:
         return (await self._call("Start", request, pb.StartResponse, seconds)).pid
 
     async def state(self, id: str, exec_id: str = "", *, seconds: float = CALL_SECONDS) -> ShimState:
+        """Return the state of a process. Its status is a name in lower case, and `unknown` for a number without one.
+        The time of its end is in ns since 1970."""
         answer = await self._call("State", pb.StateRequest(id=id, exec_id=exec_id), pb.StateResponse, seconds)
         known = process_pb2.Status.DESCRIPTOR.values_by_number.get(answer.status)
         status = known.name.lower() if known is not None else "unknown"
@@ -186,6 +188,7 @@ class ShimLink:
         return Deleted(answer.pid, answer.exit_status, instant_ns(answer.exited_at))
 
     async def pids(self, id: str, *, seconds: float = CALL_SECONDS) -> tuple[ShimMember, ...]:
+        """Return the processes of the container, each with its exec, where the shim names one."""
         answer = await self._call("Pids", pb.PidsRequest(id=id), pb.PidsResponse, seconds)
         return tuple(ShimMember(each.pid, _exec_of(each.info)) for each in answer.processes)
 
@@ -204,12 +207,14 @@ class ShimLink:
         await self._call("Update", request, Empty, seconds)
 
     async def stats(self, id: str, *, seconds: float = CALL_SECONDS) -> Stats:
+        """Return the shim's own figures, whose kind their name says: of cgroup v1 or v2 as a rule."""
         answer = await self._call("Stats", pb.StatsRequest(id=id), pb.StatsResponse, seconds)
         return Stats(_name(answer.stats), answer.stats.value)
 
     async def resize(
         self, id: str, exec_id: str = "", *, rows: int, columns: int, seconds: float = CALL_SECONDS
     ) -> None:
+        """Set the size of a terminal, in characters."""
         request = pb.ResizePtyRequest(id=id, exec_id=exec_id, width=columns, height=rows)
         await self._call("ResizePty", request, Empty, seconds)
 
@@ -218,6 +223,7 @@ class ShimLink:
         await self._call("CloseIO", pb.CloseIORequest(id=id, exec_id=exec_id, stdin=True), Empty, seconds)
 
     async def connect(self, id: str, *, seconds: float = CONNECT_SECONDS) -> Connected:
+        """Return the pids of shim and init, and the version that the shim names."""
         answer = await self._call("Connect", pb.ConnectRequest(id=id), pb.ConnectResponse, seconds)
         return Connected(answer.shim_pid, answer.task_pid, answer.version)
 

@@ -35,6 +35,8 @@ class Lines:
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that are complete by now, without their ends and without empty ones. Of a line that is too
+        long the first MOST_LINE_BYTES are returned as soon as they are there, and the rest is dropped."""
         *whole, rest = data.split(b"\n")
         lines = []
         for piece in whole:

@@ -67,6 +67,7 @@ class Watched:
     holding: asyncio.TimerHandle | None = None  # the next attempt to open init
 
     def close(self, kernel: KernelWord, executions: Executions) -> None:
+        """Cancel what waits for its end, and close the descriptor of init. Repeatable."""
         for each in (self.waiting, self.timer, self.holding):
             if each is not None:
                 each.cancel()
@@ -114,6 +115,7 @@ class ShimWatching:
         return watched
 
     def drop(self, key: RunKey) -> None:
+        """Stop watching a process. Nothing happens if it is not watched."""
         watched = self._watched.pop(key, None)
         if watched is not None:
             watched.close(self._kernel, self._executions)

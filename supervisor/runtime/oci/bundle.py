@@ -82,6 +82,8 @@ class Bundle:
 
 
 def directory_of(root: str, container: str) -> str:
+    """Return the container's own directory, which is the same for all of its runs. `root`: exitd's directory of what
+    outlives a boot."""
     return f"{root}/c/{container}"
 
 
@@ -355,10 +357,12 @@ def default_cgroup(container: Container) -> str:
 
 
 def single_cgroup(container_id: str) -> str:
+    """Return the cgroups path of a container outside of pods."""
     return f"{CGROUP_PARENT}/{container_id}"
 
 
 def scope(container_id: str, pod_id: str = "") -> str:
+    """Return the cgroups path of a scope of systemd's, SLICE:PREFIX:NAME, as runc reads it (docs/systemd.md)."""
     return f"{slices.name_of(pod_id) if pod_id else slices.TOP}:exitd:{container_id}"
 
 
@@ -368,6 +372,7 @@ def is_ours(cgroups_path: str) -> bool:
 
 
 def pod_cgroup(pod_id: str) -> str:
+    """Return the path of the cgroup around those of a pod's containers."""
     return f"{CGROUP_PARENT}/pod-{pod_id}"
 
 

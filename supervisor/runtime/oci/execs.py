@@ -333,6 +333,7 @@ def _is_at_it(path: str) -> bool:
 
 
 def document_env(document: Document) -> tuple[str, ...]:
+    """Return the environment (K=V) of a config.json; empty where it has no list of it."""
     process = document.get("process")
     env = process.get("env") if isinstance(process, dict) else None
     return tuple(env) if isinstance(env, list) else ()

@@ -88,6 +88,7 @@ def device_grants(asked: tuple[tuple[Device, str], ...]) -> list[dict[str, objec
 
 
 def device_nodes(devices: tuple[Device, ...]) -> list[dict[str, object]]:
+    """Return linux.devices of runtime-spec (config-linux.md, Devices)."""
     return [
         {
             "path": each.path,

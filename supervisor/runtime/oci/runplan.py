@@ -57,10 +57,12 @@ class Place:
 
     @property
     def runtime_seconds(self) -> float:
+        """The limit of one command of a runtime, in seconds, as it is configured now."""
         return self.limits().runtime_seconds
 
     @property
     def create_seconds(self) -> float:
+        """The limit of a runtime's create, in seconds, as it is configured now."""
         return self.limits().create_seconds
 
 

@@ -64,6 +64,7 @@ class Runtime:
         return [*self._to(log), "create", "--bundle", bundle, "--pid-file", pid_file, *more, container_id]
 
     def exec(self, container_id: str, files: "ExecFiles", *, console: str = "") -> list[str]:
+        """Return the command that begins an exec and ends. `console`: as in `create`."""
         terminal = ["--console-socket", console] if console else []
         named = ["--process", files.process, "--pid-file", files.pid]
         return [*self._to(files.log), "exec", *named, "--detach", *terminal, container_id]
@@ -72,12 +73,15 @@ class Runtime:
         return [*self._to(), "start", container_id]
 
     def state(self, container_id: str) -> list[str]:
+        """Return the command that prints the state, in JSON, as runtime-spec has it (runtime.md, State)."""
         return [*self._to(), "state", container_id]
 
     def kill(self, container_id: str, signal_number: int, *, everyone: bool = False) -> list[str]:
+        """Return the command that signals init; with `everyone` all processes."""
         return [*self._to(), "kill", *(["--all"] if everyone else []), container_id, str(signal_number)]
 
     def delete(self, container_id: str) -> list[str]:
+        """Return the command that removes the container; one that lives is killed first."""
         return [*self._to(), "delete", "--force", container_id]
 
     def pause(self, container_id: str) -> list[str]:

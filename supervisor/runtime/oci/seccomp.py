@@ -121,10 +121,13 @@ def architectures(machine: SeccompMachine) -> Document:
 
 
 def allow(names: list[str], *arguments: Document) -> Document:
+    """Return a rule of linux.seccomp (runtime-spec, config-linux.md) that allows these system calls; with `arguments`
+    only where all of those hold."""
     return {"names": names, "action": ALLOW, **({"args": list(arguments)} if arguments else {})}
 
 
 def refuse(names: list[str], *arguments: Document) -> Document:
+    """Return a rule that fails these system calls with EPERM. `arguments`: as in `allow`."""
     return {"names": names, "action": ERRNO, "errnoRet": EPERM, **({"args": list(arguments)} if arguments else {})}
 
 

@@ -15,6 +15,8 @@ MOST_DEPTH = 100
 
 @frozen
 class Number:
+    """A number from `least` to `most`, both included."""
+
     least: int
     most: int
 

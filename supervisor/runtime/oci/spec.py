@@ -611,6 +611,7 @@ def _objects(document: Document, key: str) -> list[Document]:
 
 
 def strings(document: Document, key: str) -> list[str]:
+    """Return a list of texts; empty where there is none. Raises BadRequest for anything else."""
     values = document.get(key) or []
     if not isinstance(values, list) or not all([isinstance(value, str) for value in values]):
         raise BadRequest(f"config.json: {key!r} must be a list of strings")

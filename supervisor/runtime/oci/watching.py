@@ -235,6 +235,7 @@ class Watching:
         rundir.leave_created(path, init)
 
     def drop(self, key: RunKey) -> None:
+        """Stop watching a run or an exec, and close what is held of it. Nothing happens if it is not watched."""
         watch = self._watches.pop(key, None)
         self._unregistered.discard(key)
         if (asking := self._asked.pop(key, None)) is not None:
