@@ -56,6 +56,7 @@ class Stage:
         native.set_subreaper(True)
         self._cgroups_were = _cgroup_parents()
         self.base = Path(tempfile.mkdtemp(prefix="exitd-demo-", dir="/tmp"))  # short: unix sockets are below it
+        self._log = self.base / "exitd.log"
         self.up = threading.Event()
         self.cleared = threading.Event()
         self.back_ns = 0  # CLOCK_REALTIME of the daemon's first answer after its last start
@@ -78,13 +79,12 @@ class Stage:
 
     def log(self) -> str:
         """Return the daemon's log."""
-        path = self.base / "exitd.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def raise_daemon(self) -> None:
         """Start exitd and return when it answers. Raises StageFailed."""
         words = ("--root", str(self.root), "--state", str(self.state), "--log-format", "json", *APART)
-        with (self.base / "exitd.log").open("ab") as log, held_back():
+        with self._log.open("ab") as log, held_back():
             self._daemon = subprocess.Popen(
                 (sys.executable, "-m", "supervisor", *words),
                 stdin=subprocess.DEVNULL,
