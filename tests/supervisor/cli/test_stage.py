@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 TRIED = """
-import shutil
 from supervisor.cli.stage import Stage, StageFailed
 stage = Stage()
 try:
@@ -15,7 +14,7 @@ except StageFailed as error:
     print(error)
     print(stage.log())
 finally:
-    shutil.rmtree(stage.base)
+    stage.clear()
 """
 
 
