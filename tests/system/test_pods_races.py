@@ -93,6 +93,7 @@ def test_a_member_whose_create_meets_the_end_of_its_pod_is_refused_for_that_end(
                 creating = pool.submit(client.create, member.spec)
                 gates.reached("create.before")
                 outside.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, outside.pid, os.WSTOPPED)  # until then it may still reap
                 os.kill(pause.pid, signal.SIGKILL)
                 process = Process(pause.pid, pause.started_ticks)
                 until(lambda: procfs.is_ending(process), "the pause does not end")
