@@ -1,6 +1,5 @@
 """A signal is noticed at once, also while the main thread stands in a read of which the signal does not wake it."""
 
-import os
 import queue
 import signal
 import socket
@@ -14,6 +13,7 @@ from supervisor.cli.proxy import LEAVE_SECONDS, Presses, SignalProxy
 from supervisor.cli.signals import Signals
 from supervisor.cli.terminal import Resizes
 from tests.supervisor.cli.fake_attach import LIMIT_SECONDS, Pty
+from tests.supervisor.descriptors import held_now, opened_since
 
 
 @pytest.fixture
@@ -96,14 +96,15 @@ def test_signals_before_the_start_wait_for_it_and_come_in_their_order(signals: S
 
 
 def test_afterwards_all_is_as_before() -> None:
-    count, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    held, threads = held_now(), {*threading.enumerate()}
     before = signal.getsignal(signal.SIGUSR1), signal.set_wakeup_fd(-1)
     with Signals() as signals:
         with signals.calling((signal.SIGUSR1, signal.SIGUSR2), print):
             assert signal.getsignal(signal.SIGUSR1) not in (signal.SIG_DFL, signal.SIG_IGN)
         assert signal.getsignal(signal.SIGUSR1) == before[0]
     assert signal.set_wakeup_fd(before[1]) == -1
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (count, threads)
+    assert not opened_since(held)
+    assert {*threading.enumerate()} <= threads  # those of earlier tests may end meanwhile
 
 
 def test_an_ignored_signal_stays_ignored(signals: Signals) -> None:

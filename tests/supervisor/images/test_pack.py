@@ -20,6 +20,7 @@ from supervisor.images.pack import pack
 from supervisor.images.tar import TarReader
 from supervisor.model.errors import BadRequest, WrongState
 from supervisor.model.idranges import NOBODY, IdRange
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.images.building import entry, folder, hard, link, tar
 
 OWNED = Keeping(owner=True, xattrs=True, top=True)
@@ -149,10 +150,10 @@ def test_a_tree_that_is_too_deep_is_refused_and_leaves_no_descriptor(tmp_path: p
         os.close(fd)
         fd = below
     os.close(fd)
-    before = len(os.listdir("/proc/self/fd"))
+    before = held_now()
     with pytest.raises(WrongState, match="more than 256 directories"):
         packed(tmp_path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not opened_since(before)
 
 
 def test_too_many_attributes_are_refused_by_the_files_name(

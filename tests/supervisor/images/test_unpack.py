@@ -16,7 +16,7 @@ from supervisor.images.streams import Budget, Hashed
 from supervisor.images.tar import BadTar, TarReader
 from supervisor.images.unpack import MOST_DEPTH, OPAQUE_XATTR, safe_path, unpack
 from supervisor.model.errors import BadImage, ImageTooLarge
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, open_now, opened_since
 from tests.supervisor.images.building import entry, folder, hard, link, tar, tree
 from tests.supervisor.images.test_tar import Trickle
 
@@ -36,12 +36,12 @@ class Place:
         return unpack(TarReader(Hashed(Trickle(data), budget.spend_bytes)), str(self.root), "layer.tar", budget)
 
     def refuse(self, data: bytes, words: str) -> None:
-        open_before = set(os.listdir("/proc/self/fd"))
+        before = held_now()
         with pytest.raises(BadImage, match=words) as caught:
             self.fill(data)
         assert str(caught.value).startswith("layer.tar: ")
         # Not the same ones: garbage of earlier tests may have been collected meanwhile.
-        assert set(os.listdir("/proc/self/fd")) <= open_before
+        assert not opened_since(before)
         self.check_outside()
 
     def check_outside(self) -> None:

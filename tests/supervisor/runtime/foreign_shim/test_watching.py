@@ -23,7 +23,7 @@ from supervisor.runtime.foreign_shim import watching
 from supervisor.runtime.foreign_shim.link import ShimState
 from supervisor.runtime.foreign_shim.verdict import SHIM_LOST, UNDELETED, Deletion, ShimWord
 from supervisor.runtime.foreign_shim.watching import ShimWatching, Watched, process_of
-from tests.supervisor.descriptors import only
+from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.supervisor.fakes import in_loop, until
 
 KEY = RunKey("c1", 1)
@@ -379,12 +379,12 @@ async def test_a_failed_delete_leaves_no_number_and_is_named() -> None:
 
 @in_loop
 async def test_closing_breaks_off_all_waits_and_leaves_no_descriptor() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = held_now()
     me = process_of(os.getpid())
     with looking() as (found, reports):
         watched = begun(found, Script([]), init=me)
         assert watched.init_fd >= 0
-    assert len(os.listdir("/proc/self/fd")) == before and not reports
+    assert not opened_since(before) and not reports
 
 
 @in_loop

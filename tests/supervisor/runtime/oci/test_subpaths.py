@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from supervisor.runtime.oci import subpaths
+from tests.supervisor.descriptors import held_now, opened_since
 
 
 @pytest.fixture
@@ -17,9 +18,9 @@ def volume(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     made = tmp_path / "volume"
     made.mkdir()
     made.chmod(0o775)
-    before = os.listdir("/proc/self/fd")
+    before = held_now()
     yield made
-    assert os.listdir("/proc/self/fd") == before
+    assert not opened_since(before)
 
 
 def where(volume: pathlib.Path, path: str) -> str:
