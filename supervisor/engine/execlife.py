@@ -178,8 +178,8 @@ class Execs(Participant):
     async def begin(
         self, container: Container, spec: ExecSpec, by: By, id: str = "", beside: Transaction = NOTHING_ELSE
     ) -> Exec:
-        """It runs when this returns; the row comes first, with what else is to be stored then. WrongState when the
-        container cannot have one, Busy when there is no room for it. `id`: a new one."""
+        """Begin an exec, and return when it runs. Its row comes first, in one transaction with `beside`. `id`: empty
+        for a new one. Raises WrongState when the container cannot have one; Busy when there is no room for it."""
         await room.wait_for(room.FOR_ONE, f"an exec in {container.spec.name}")
         self._refuse_unless_running(container)
         e = execs.born(container, id or secrets.token_hex(16), spec, by, self._node.moment())
@@ -468,7 +468,7 @@ class Execs(Participant):
         return self._manager.directory_of(live.key)
 
     async def wait(self, live: Live) -> Exit:
-        """NoSuchExec when it has failed to begin."""
+        """Return the exit once it is stored. Raises NoSuchExec when the exec has failed to begin."""
         await live.over.wait()
         if live.exec.exit is None:
             raise NoSuchExec(f"exec {live.key.exec_id} never ran: {live.exec.error}", id=live.key.container)
