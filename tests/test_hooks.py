@@ -9,7 +9,8 @@ MAKERS = ("__init__", "__post_init__")
 
 
 def trees_of(root: pathlib.Path) -> dict[pathlib.Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in sorted((root / "supervisor").rglob("*.py"))}
+    paths = sorted(path for tree in ("supervisor", "shim") for path in (root / tree).rglob("*.py"))
+    return {path: ast.parse(path.read_text()) for path in paths}
 
 
 def names_in(node: ast.AST) -> set[str]:

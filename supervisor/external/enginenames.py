@@ -43,10 +43,6 @@ class EngineNames:
         self._storage: _StorageRead | None = None
         self._turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # by path: one may hang
 
-    def of_state(self, state: str, id: str, writer: int) -> Names:
-        """Return `of_bundle` by the text of a state."""
-        return self.of_bundle(enginefiles.bundle_in(state), id, writer)
-
     def of_bundle(self, bundle: str, id: str, writer: int) -> Names:
         """Return the names of a container of runc's or crun's; none where no engine has named it, or its files cannot
         be read. `writer`: the uid that could write the state that names the bundle."""

@@ -27,7 +27,7 @@ from tests.mutants.mutation import Mutant, mutants
 from tests.mutants.nearest import Nearest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PRODUCT = "supervisor"
+PRODUCT = ("supervisor", "shim")
 NOT_COPIED = (".venv", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 TEST_SECONDS = 60  # for one test: one that hangs has noticed
 NO_TESTS = 5  # pytest's exit code
@@ -132,7 +132,7 @@ def _failed(said: str) -> str:
 def places() -> list[Mutant]:
     """Every mutant of the product, in the files' order."""
     found = []
-    for path in sorted((ROOT / PRODUCT).rglob("*.py")):
+    for path in (path for tree in PRODUCT for path in sorted((ROOT / tree).rglob("*.py"))):
         found += mutants(str(path.relative_to(ROOT)), path.read_text())
     return found
 
@@ -154,7 +154,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.split("\n\n")[0])
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), metavar="N", help="which places")
     parser.add_argument("--count", type=int, default=30, metavar="N", help="how many")
-    parser.add_argument("--under", default=PRODUCT, metavar="PATH", help="only files whose path begins so")
+    parser.add_argument("--under", default="", metavar="PATH", help="only files whose path begins so")
     parser.add_argument("--at", metavar="PATH:LINE", help="every mutant of one line, in the place of random ones")
     parser.add_argument("--seconds", type=float, default=300, metavar="N", help="for the tests of one mutant")
     parser.add_argument("--system", nargs="+", default=[], metavar="FILE", help="system tests for the survivors (root)")

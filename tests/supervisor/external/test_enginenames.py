@@ -33,7 +33,7 @@ class Podman:
         new.rename(self.storage)
 
     def names(self, names: EngineNames, writer: int = whose.ROOT) -> Names:
-        return names.of_state(json.dumps({"bundle": str(self.bundle)}), ID, writer)
+        return names.of_bundle(str(self.bundle), ID, writer)
 
 
 def test_podmans_containers_are_read_again_when_they_have_changed(tmp_path: Path) -> None:
@@ -56,8 +56,7 @@ def test_docker_has_a_file_for_each_container_below_its_data_root(
     mounts = [{"destination": "/etc/hostname", "source": f"{directory}/hostname"}]
     (bundle / "config.json").write_text(json.dumps({"mounts": mounts}))
     names = EngineNames()
-    state = json.dumps({"config": {"labels": [f"bundle={bundle}"]}})
-    assert names.of_state(state, ID, whose.ROOT) == Names("docker", "", "web", "img")
+    assert names.of_bundle(str(bundle), ID, whose.ROOT) == Names("docker", "", "web", "img")
     monkeypatch.setattr(enginenames, "DOCKER_ROOT", str(tmp_path / "containers"))
     assert names.of_docker(ID) == Names("docker", "", "web", "img")
     assert names.of_docker("b2" * 32) == names.of_docker("../x") == NO_NAMES
