@@ -1,5 +1,5 @@
 """The sandbox of a pod that containerd leaves to exitd ends while exitd is away, and then its relay is killed: what
-containerd was told stays true, and exitd stores it when it is back."""
+containerd was answered stays true, and exitd stores it when it is back."""
 
 import os
 import pathlib
@@ -43,7 +43,7 @@ def test_a_pods_end_while_exitd_is_away_is_the_same_after_its_relay_was_killed(
         os.kill(pid, signal.SIGKILL)
         assert wait_readable(pidfd)
         os.close(pidfd)
-        told = [] if case.moment == "after its end" else [pod.waited(whole)]
+        answers = [] if case.moment == "after its end" else [pod.waited(whole)]
         if case.moment == WORD:
             killed_over_its_word(killable, pod, relay)
         else:
@@ -59,4 +59,4 @@ def test_a_pods_end_while_exitd_is_away_is_the_same_after_its_relay_was_killed(
         assert controller.events.of(pod.id) == []  # containerd publishes a sandbox's itself
     assert lives.word(end) == "signaled 9"
     assert (deleted.exit_status, deleted.exited_at) == (CODE, end.at)
-    assert all((each.exit_status, each.exited_at) == (CODE, end.at) for each in told)
+    assert all((each.exit_status, each.exited_at) == (CODE, end.at) for each in answers)

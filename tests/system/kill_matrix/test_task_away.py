@@ -36,12 +36,12 @@ def test_an_end_while_exitd_is_away_has_its_code_whoever_else_is_killed(containe
         (place / "go").touch()
         assert wait_readable(pidfd)
         os.close(pidfd)
-        told = []
+        answers = []
         if case.moment != "after its end":
-            told.append(waiting.call().end)
+            answers.append(waiting.call().end)
             events.wait(box.id, "/tasks/exit")
         if case.moment == "after its delete":
-            told.append(clients.begin("delete", Who(box.id)).call().end)
+            answers.append(clients.begin("delete", Who(box.id)).call().end)
         if case.victim == "relay":
             for pid in containerd.shims(box.id):
                 killed(pid)
@@ -58,7 +58,7 @@ def test_an_end_while_exitd_is_away_has_its_code_whoever_else_is_killed(containe
             ledger = [(row.code, row.at.ToNanoseconds()) for row in client.exits(ExitsRequest()) if row.name == box.id]
         over = [each for each in events.of(box.id) if each.topic in ("/tasks/exit", "/tasks/delete")]
     (end,) = ledger
-    assert end[0] == CODE and all(each == end for each in told)
+    assert end[0] == CODE and all(each == end for each in answers)
     assert {each.fields["exit_status"] for each in over} <= {CODE} and (over or case.victim == "containerd")
     containerd.wanted("container", "rm", box.id)
     containerd.left_is(NOTHING, "fifos")  # ctr leaves those of a task that somebody else deletes
@@ -98,7 +98,7 @@ def over(events: Recorder, id: str) -> list[Event]:
 def test_an_end_has_its_code_although_the_relay_that_reports_it_is_killed_over_that(
     containerd: Containerd, case: Case
 ) -> None:
-    """An event may come twice: that containerd has it nobody knows then."""
+    """An event may come twice: whether containerd has it is not known then."""
     with containerd.events() as events, ending(containerd, events) as e:
         daemon, (relay,) = containerd.with_exitd(), containerd.shims(e.box.id)
         daemon.kill()
@@ -112,15 +112,15 @@ def test_an_end_has_its_code_although_the_relay_that_reports_it_is_killed_over_t
         daemon.start()
         until(lambda: not containerd.left().rows, "exitd has not removed it")
         assert e.ledger() == [(ENDS_WITH, waited.at_ns)]
-        told = over(events, e.box.id)
-    assert {each.fields["exit_status"] for each in told} == {ENDS_WITH}
-    assert all(1 <= topics(told).count(topic) <= 2 for topic in OVER), topics(told)
+        found = over(events, e.box.id)
+    assert {each.fields["exit_status"] for each in found} == {ENDS_WITH}
+    assert all(1 <= topics(found).count(topic) <= 2 for topic in OVER), topics(found)
     containerd.wanted("container", "rm", e.box.id)
     containerd.left_is(NOTHING, "fifos")
 
 
 @pytest.mark.parametrize("case", cases("task, its end while exitd is away, the relay stands still"), ids=str)
-def test_an_end_is_told_once_although_the_relay_stood_still_over_that_until_exitd_was_back(
+def test_an_end_is_reported_once_although_the_relay_stood_still_over_that_until_exitd_was_back(
     containerd: Containerd, case: Case
 ) -> None:
     with containerd.events() as events, ending(containerd, events) as e:
@@ -167,11 +167,11 @@ def test_an_execs_end_while_exitd_is_away_has_its_code_although_the_relay_is_kil
         program.go("e")
         assert wait_readable(pidfd)
         os.close(pidfd)
-        told = []
+        answers = []
         if case.moment != "after its end":
-            told.append(waiting.call().end)
+            answers.append(waiting.call().end)
         if case.moment == "after its delete":
-            told.append(clients.begin("delete exec", exec_).call().end)
+            answers.append(clients.begin("delete exec", exec_).call().end)
         for relay in containerd.shims(program.id):
             killed(relay)
         assert waiting.call().error != "NO_ANSWER"
@@ -183,7 +183,7 @@ def test_an_execs_end_while_exitd_is_away_has_its_code_although_the_relay_is_kil
         of_exec = [(row.code, row.at.ToNanoseconds()) for row in rows if row.exec_id]
         of_init = [(row.kind, row.signal) for row in rows if not row.exec_id]
         ends = [each.fields for each in events.settled().of(program.id) if each.topic == "/tasks/exit"]
-    assert [code for code, _ in of_exec] == [EXEC_CODE] and all(each == of_exec[0] for each in told)
+    assert [code for code, _ in of_exec] == [EXEC_CODE] and all(each == of_exec[0] for each in answers)
     assert of_init == [("signaled", signal.SIGKILL)]  # with its relay its task is given up
     codes = {"e": EXEC_CODE, program.id: 128 + signal.SIGKILL}
     assert all(fields["exit_status"] == codes[fields["id"]] for fields in ends), ends
