@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 import structlog
@@ -34,6 +35,7 @@ LONG = (
     *("test_containerd_crowd.py",),
 )
 GRACE_SECONDS = 60.0  # for a test, past its limit; and for a process to end, after its last test
+SETTINGS = pytest.StashKey[Any]()  # pytest-timeout's, of a test
 STDERR = pytest.StashKey[int]()  # a descriptor, also while what is written there is captured
 LAST_CHARACTERS = 1500  # of a failure's report, printed at once
 # Hypothesis knows a slow example, but not that it was the machine which was slow; where it sees CI it does the same.
@@ -70,16 +72,42 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A test that hangs where no signal is heard, in C, ends its process, which shows where."""
-    mark = item.get_closest_marker("timeout")
-    own = mark.args[0] if mark is not None and mark.args else item.config.getoption("timeout")
-    seconds = float(own or item.config.getini("timeout") or 0)
-    if not seconds:
-        return (yield)
-    faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=item.config.stash[STDERR])
+    _ends_when_deaf(item)
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    item.stash[SETTINGS] = settings
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """When a test fails, pytest and pytest-timeout end its limits, for whoever looks at it in a debugger. What comes
+    then may hang as well, most of all after a failure: it has limits of its own."""
+    if (settings := item.stash.get(SETTINGS, None)) is not None:
+        item.config.hook.pytest_timeout_cancel_timer(item=item)
+        item.config.hook.pytest_timeout_set_timer(item=item, settings=settings)
+    _ends_when_deaf(item)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """A test that has ended its process is not run once more: pytest-xdist gives all that is left of its file, the test
+    too, to the next process."""
+    for tests in getattr(sched, "workqueue", {}).values():
+        if crashitem in tests:
+            tests[crashitem] = True  # done
+
+
+def _ends_when_deaf(item: pytest.Item) -> None:
+    mark = item.get_closest_marker("timeout")
+    own = mark.args[0] if mark is not None and mark.args else item.config.getoption("timeout")
+    if seconds := float(own or item.config.getini("timeout") or 0):
+        faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=item.config.stash[STDERR])
 
 
 @pytest.hookimpl(trylast=True)

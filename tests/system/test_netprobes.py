@@ -170,7 +170,7 @@ async def test_a_server_of_grpc_is_asked_for_its_health() -> None:
             said.append(await of_grpc(ports[1]))
         finally:
             for each in (serving, bare):
-                each.stop(None).wait()
+                assert each.stop(0).wait(10)
     assert [(good, why.partition(": ")[2]) for good, why in said] == [
         (True, "SERVING"),
         (False, "NOT_SERVING"),

@@ -1,5 +1,6 @@
 """A stand-in for the daemon's sockets: the real service table, canned answers, and a record of what was asked."""
 
+import faulthandler
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -78,8 +79,11 @@ class FakeDaemon:
 
     def stop(self) -> None:
         if self._server is not None:
-            self._server.stop(None).wait(LIMIT_SECONDS)
-            self._workers.shutdown()
+            # With no grace it waits without a limit, as a thread pool does.
+            if not self._server.stop(0).wait(LIMIT_SECONDS):
+                faulthandler.dump_traceback(all_threads=True)
+                raise AssertionError(f"gRPC's server has not ended in {LIMIT_SECONDS} s; every thread's stack is above")
+            self._workers.shutdown(wait=False)
         if self._front is not None:
             self._front.stop()
 
