@@ -93,11 +93,8 @@ from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernellog import KnownKills
 from supervisor.monitor.kernelword import KernelWord
 from supervisor.monitor.kmsg import KernelLog
-from supervisor.runtime.foreign_shim.containers import ShimV2Containers
-from supervisor.runtime.foreign_shim.execs import ShimV2Execs
-from supervisor.runtime.foreign_shim.hub import Hub
-from supervisor.runtime.foreign_shim.pumps import Pumps
-from supervisor.runtime.managers import ContainerRuntimes, ExecRuntimes
+from supervisor.runtime.foreign_shim import family
+from supervisor.runtime.managers import ContainerRuntimes, ExecRuntimes, ForeignShims
 from supervisor.runtime.oci import cgroups, delegation, layertrial
 from supervisor.runtime.oci.execs import NativeExecs
 from supervisor.runtime.oci.native import NativeContainers
@@ -306,14 +303,15 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.callback(early.close)
         watching = Watching(monitor, keeper, inotify, zombie=zombie.works, kernel=kernel, early=early)
         stack.callback(watching.close)
-        pumps = Pumps(settings.state, monitor, keeper)
-        stack.callback(pumps.close)
-        hub = Hub(
-            place, monitor, inotify, pumps, zombie=zombie.works, kernel=kernel, executions=executions, early=early
-        )
-        stack.push_async_callback(hub.close)
         native = NativeContainers(place, watching, ownership.owner(settings.root, settings.state))
-        manager = ContainerRuntimes(native, ShimV2Containers(place, hub, native.prepared))
+
+        def make_family() -> "family.Family":
+            parts = (place, monitor, inotify, keeper, native.prepared)
+            return family.Family(*parts, zombie=zombie.works, kernel=kernel, executions=executions, early=early)
+
+        foreign = ForeignShims(make_family)
+        stack.push_async_callback(foreign.close)
+        manager = ContainerRuntimes(native, foreign)
         kernel_log = KernelLog()
         stack.callback(kernel_log.close)
         health = HealthService()
@@ -329,7 +327,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         exits = Exits(node, second_witness)
         networks = NetworkDesk(node, settings.now, settings.root, settings.state)
         runs = Runs(node, exits, networks.attach)
-        execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), ShimV2Execs(place, hub)), second_witness)
+        execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), foreign), second_witness)
         stack.push_async_callback(node.close)
         images, layers = await asyncio.gather(
             asyncio.to_thread(_open_images, settings), asyncio.to_thread(layertrial.try_layer, settings.root)
@@ -357,8 +355,9 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
             *(held, ReadyReplies()),
         )
         tasks.begin()
-        await hub.serve()
         damaged = await recovery.load(node, settings.state)
+        if any(container.spec.runtime_type for container in node.containers.values()):
+            await foreign.get().hub.serve()
         await execs.load(settings.state)
         held.begin()
         await networks.load()

@@ -38,6 +38,7 @@ GRACE_SECONDS = 60.0  # for a test, past its limit; and for a process to end, af
 SETTINGS = pytest.StashKey[Any]()  # pytest-timeout's, of a test
 STDERR = pytest.StashKey[int]()  # a descriptor, also while what is written there is captured
 LAST_CHARACTERS = 1500  # of a failure's report, printed at once
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as in exitd and exitctl; grpc reads it when it is imported
 # Hypothesis knows a slow example, but not that it was the machine which was slow; where it sees CI it does the same.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")

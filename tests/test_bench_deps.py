@@ -4,6 +4,8 @@ import pathlib
 
 from tests.test_packaging import Host
 
+INSTALL = "install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=300"
+
 
 def test_the_engines_that_are_measured_are_wanted_for_the_bench_alone_and_not_needed(
     tmp_path: pathlib.Path,
@@ -14,7 +16,7 @@ def test_the_engines_that_are_measured_are_wanted_for_the_bench_alone_and_not_ne
     done = host.deps("--bench")
     assert (done.returncode, host.apt_calls()) == (
         0,
-        ["install --yes --no-install-recommends --no-remove conmon podman"],
+        [f"{INSTALL} conmon podman"],
     )
     host.apt("exit 100")
     done = host.deps("--bench")
@@ -28,8 +30,6 @@ def test_what_the_machine_needs_is_installed_for_the_machine_alone(tmp_path: pat
     host.apt()
     host.lacks("containerd", "skopeo")
     assert host.deps("--vm").returncode == 0
-    assert host.apt_calls() == [
-        "install --yes --no-install-recommends --no-remove mmdebstrap qemu-system-x86 e2fsprogs"
-    ]
+    assert host.apt_calls() == [f"{INSTALL} mmdebstrap qemu-system-x86 e2fsprogs"]
     host.apt("exit 100")
     assert host.deps("--vm").returncode == 2

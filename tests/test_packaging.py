@@ -128,7 +128,7 @@ def test_deps_names_and_installs_what_is_missing_and_removes_nothing(host: Host)
     assert done.returncode == 0
     assert "installing: gcc libc6-dev runc musl-tools\n" in done.stdout
     assert host.apt_calls() == [
-        "install --yes --no-install-recommends --no-remove gcc libc6-dev runc musl-tools",
+        "install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=300 gcc libc6-dev runc musl-tools",
     ]
 
 

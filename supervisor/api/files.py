@@ -10,9 +10,8 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies, requests
 from supervisor.api.streams import first_of
 from supervisor.api.values import timestamp
-from supervisor.images.extract import ExtractedCounts
+from supervisor.images import extract, instructions
 from supervisor.images.facts import Image
-from supervisor.images.instructions import CommitWords
 from supervisor.model.errors import BadRequest, TimedOut
 from supervisor.model.files import LayerChange, PathStat
 from supervisor.model.values import By
@@ -34,10 +33,10 @@ class FileCalls(Protocol):
 
     async def copy_to(
         self, id: str, directory: str, keep_owner: bool, begun: Callable[[], None], parts: AsyncIterator[bytes]
-    ) -> ExtractedCounts:
+    ) -> "extract.ExtractedCounts":
         """Put a tar into the directory; `begun` is called when it is there."""
 
-    async def commit(self, id: str, words: CommitWords, name: str, pause: bool, by: By) -> Image: ...
+    async def commit(self, id: str, words: "instructions.CommitWords", name: str, pause: bool, by: By) -> Image: ...
     def export(self, id: str) -> AsyncIterator[bytes]:
         """Yield a tar of the root file system, as `copy_from` does."""
 
@@ -106,7 +105,7 @@ class FileDoors:
 
     async def Commit(self, request: pb.CommitRequest, by: By) -> pb.CommitReply:
         requests.refuse_nul(request)
-        words = CommitWords(tuple(request.changes), request.message, request.author)
+        words = instructions.CommitWords(tuple(request.changes), request.message, request.author)
         id = requests.id_of(request.id)
         made = await self._files.commit(id, words, request.name, not request.no_pause, by)
         return pb.CommitReply(image=replies.image_message(made))

@@ -24,13 +24,8 @@ from supervisor.engine.imagedesk import ImageDesk
 from supervisor.engine.node import GONE_SECONDS, Node
 from supervisor.engine.operations import Operations, Settings
 from supervisor.engine.participants import Participant
-from supervisor.images import instructions
-from supervisor.images.changes import changes, layer_tar
-from supervisor.images.extract import ChunkSource, ExtractedCounts, Keeping, extract
+from supervisor.images import changes, extract, instructions, pack, tar
 from supervisor.images.facts import Image
-from supervisor.images.instructions import CommitWords
-from supervisor.images.pack import Cross, FoundEntry, entry_of, pack
-from supervisor.images.tar import TarEntry, TarReader
 from supervisor.model import lifecycle
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShimFailed, TimedOut, WrongState
 from supervisor.model.files import LayerChange, PathStat
@@ -132,7 +127,7 @@ class FileDesk(Participant):
         def send(seen: FilesView) -> Parts:
             fd = seen.open(path, follow=follow)
             try:
-                yield from pack(fd, name or last_part(path), cross=seen.cross, fuse=seen.on_fuse, ids=ids)
+                yield from pack.pack(fd, name or last_part(path), cross=seen.cross, fuse=seen.on_fuse, ids=ids)
             finally:
                 os.close(fd)
 
@@ -142,16 +137,16 @@ class FileDesk(Participant):
 
     async def copy_to(
         self, id: str, directory: str, keep_owner: bool, begun: Callable[[], None], parts: AsyncIterator[bytes]
-    ) -> ExtractedCounts:
+    ) -> "extract.ExtractedCounts":
         """`begun` is called once the directory is found. Raises what `extract` does, NoSuchPath, TimedOut."""
         use = await self._use(id)
         opened = await self._opened(use)
-        what, keeping = f"copying to {directory}", Keeping(keep_owner, xattrs=True, ids=use.container.spec.ids)
+        what, keeping = f"copying to {directory}", extract.Keeping(keep_owner, xattrs=True, ids=use.container.spec.ids)
         inflow = use.broken_off_by(Inflow(what))
         ready = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def receive() -> ExtractedCounts:
+        def receive() -> "extract.ExtractedCounts":
             try:
                 with opened() as seen, _directory(seen, directory) as into_fd:
                     loop.call_soon_threadsafe(ready.set)
@@ -190,11 +185,11 @@ class FileDesk(Participant):
         def send(seen: FilesView) -> Parts:
             device = os.fstat(seen.root_fd).st_dev
 
-            def shape(found: FoundEntry) -> tuple[TarEntry, ...] | None:
+            def shape(found: "pack.FoundEntry") -> "tuple[tar.TarEntry, ...] | None":
                 is_mounted = stat.S_ISDIR(found.status.st_mode) and found.status.st_dev != device
-                return (entry_of(found.name, found.status, ids=ids),) if is_mounted else None
+                return (pack.entry_of(found.name, found.status, ids=ids),) if is_mounted else None
 
-            return pack(seen.root_fd, ".", fuse=seen.on_fuse, shape=shape, ids=ids)
+            return pack.pack(seen.root_fd, ".", fuse=seen.on_fuse, shape=shape, ids=ids)
 
         async with aclosing(self._stream(use, "the export", send, root_only=True)) as parts:
             async for part in parts:
@@ -207,7 +202,7 @@ class FileDesk(Participant):
         def send(seen: FilesView) -> Parts:
             spec, upper = use.container.spec, self._upper(use.container)
             with _opened_directory(upper) as upper_fd:
-                for each in changes(upper_fd, spec.layers or (spec.rootfs,), MADE_PLACES, spec.ids):
+                for each in changes.changes(upper_fd, spec.layers or (spec.rootfs,), MADE_PLACES, spec.ids):
                     yield os.fsencode(f"{each.kind} {each.path}\0")
 
         use = await self._use(id)
@@ -219,7 +214,7 @@ class FileDesk(Participant):
                     kind, _, path = os.fsdecode(line).partition(" ")
                     yield LayerChange(kind, path)
 
-    async def commit(self, id: str, words: CommitWords, name: str, pause: bool, by: By) -> Image:
+    async def commit(self, id: str, words: "instructions.CommitWords", name: str, pause: bool, by: By) -> Image:
         """Make an image of the container's image and its layer, which is read while the container is frozen. Thawed
         again whatever happens: see `thaw_left`. Raises WrongState for one that stands on no image of the store."""
         instructions.check(words.changes)
@@ -232,7 +227,14 @@ class FileDesk(Participant):
                 use.end()
 
     async def _commit(
-        self, container: Container, reading: "_Reading", words: CommitWords, name: str, by: By, *, pause: bool
+        self,
+        container: Container,
+        reading: "_Reading",
+        words: "instructions.CommitWords",
+        name: str,
+        by: By,
+        *,
+        pause: bool,
     ) -> Image:
         """A container is frozen only when a thread is at work that will read it: others' commits may take long."""
         spec = as_run(container)
@@ -243,7 +245,7 @@ class FileDesk(Participant):
 
         def layer() -> Parts:
             with opened(), _opened_directory(self._upper(container)) as upper_fd:
-                yield from layer_tar(upper_fd, spec.layers, MADE_PLACES, spec.ids)
+                yield from changes.layer_tar(upper_fd, spec.layers, MADE_PLACES, spec.ids)
 
         def document(base: bytes, diff_id: str) -> bytes:
             return instructions.document(base, spec, words, diff_id, _utc_text(self._node.clock.now_ns()))
@@ -603,9 +605,9 @@ def _directory(seen: FilesView, path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _put(inflow: Inflow, into_fd: int, keeping: Keeping, cross: Cross) -> ExtractedCounts:
+def _put(inflow: Inflow, into_fd: int, keeping: "extract.Keeping", cross: "pack.Cross") -> "extract.ExtractedCounts":
     parts = inflow.parts()
-    made = extract(TarReader(ChunkSource(parts)), into_fd, keeping, cross)
+    made = extract.extract(tar.TarReader(extract.ChunkSource(parts)), into_fd, keeping, cross)
     for _ in parts:  # what follows the end of a tar is padding
         pass
     return made

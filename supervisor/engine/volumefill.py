@@ -3,14 +3,9 @@
 import os
 from contextlib import closing
 
-from supervisor.images import tools
+from supervisor.images import extract, pack, tar, tools
 from supervisor.images.deadline import Deadline, Halt
-from supervisor.images.extract import ChunkSource, Keeping, extract
-from supervisor.images.pack import pack
-from supervisor.images.tar import TarReader
 from supervisor.model.errors import ExitdError, ShimFailed
-
-KEEPING = Keeping(owner=True, xattrs=True, top=True)
 
 
 class VolumeFill:
@@ -26,8 +21,9 @@ class VolumeFill:
         """Copy a directory into an empty one, with owners, modes, times and attributes; it is on the disk then. Device
         nodes and sockets are left out. Raises ShimFailed."""
         try:
-            with closing(pack(source_fd, ".")) as parts:
-                extract(TarReader(ChunkSource(parts)), into_fd, KEEPING)
+            keeping = extract.Keeping(owner=True, xattrs=True, top=True)
+            with closing(pack.pack(source_fd, ".")) as parts:
+                extract.extract(tar.TarReader(extract.ChunkSource(parts)), into_fd, keeping)
             deadline = Deadline("writing a new volume", tools.SYNC_SECONDS, self._halt)
             tools.sync_file_system(os.readlink(f"/proc/self/fd/{into_fd}"), deadline)
         except ExitdError as error:

@@ -25,10 +25,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 
-from supervisor.images import documents, index
+from supervisor.images import documents, index, unpack
 from supervisor.images.facts import DIGEST, Image, Layer
-from supervisor.images.files import MOST_DOCUMENT_BYTES
-from supervisor.images.unpack import disk_error
 from supervisor.model.errors import BadImage, CannotStart, ImageStoreFailed
 from supervisor.system import regular
 from supervisor.system.flushed import flush_directory
@@ -110,7 +108,7 @@ class Disk:
 
     def read_blob(self, digest: str) -> bytes:
         with self.errors():
-            text = regular.read(self.blob(digest), most_bytes=MOST_DOCUMENT_BYTES + 1)
+            text = regular.read(self.blob(digest), most_bytes=documents.MOST_BYTES + 1)
         if _digest_of(text) != digest:
             raise ImageStoreFailed(f"{self.blob(digest)} has been damaged; load the image again")
         return text
@@ -207,7 +205,7 @@ class Disk:
         if not DIGEST.fullmatch(digest):
             return None
         try:
-            text = regular.read(self.blob(digest), most_bytes=MOST_DOCUMENT_BYTES + 1)
+            text = regular.read(self.blob(digest), most_bytes=documents.MOST_BYTES + 1)
             if _digest_of(text) != digest:
                 return None
             config = documents.parse_config(text, self.blob(digest))
@@ -226,7 +224,7 @@ class Disk:
         try:
             yield
         except OSError as error:
-            raise disk_error(error, self.path) from error
+            raise unpack.disk_error(error, self.path) from error
 
 
 def write_durably(path: str, data: bytes) -> None:

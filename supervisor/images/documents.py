@@ -15,6 +15,7 @@ from supervisor.model import bounds, networks, values
 from supervisor.model.errors import BadImage
 from supervisor.model.values import HealthSpec
 
+MOST_BYTES = 4 << 20
 MOST_ITEMS = 10_000
 MOST_VOLUMES = 100
 MOST_EXPOSED = 1000

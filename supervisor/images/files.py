@@ -8,13 +8,13 @@ from dataclasses import field
 from typing import BinaryIO, Protocol
 
 from shim.frozen import mutable
+from supervisor.images.documents import MOST_BYTES
 from supervisor.images.streams import CHUNK_BYTES, Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import BadTar, TarKind, TarReader
 from supervisor.model.errors import BadImage, BadRequest
 from supervisor.runtime.oci.inroot import open_in_root
 from supervisor.system import regular
 
-MOST_DOCUMENT_BYTES = 4 << 20
 MOST_MEMBERS = 100_000
 MOST_NAME_BYTES = 16 << 20  # of all members together
 MOST_LINKS = 8
@@ -36,10 +36,10 @@ def read_document(files: Files, name: str) -> bytes:
     """Return a small file's content. Raises BadImage when it does not exist or is not small."""
     part = files.open(name)
     data = bytearray()
-    while len(data) <= MOST_DOCUMENT_BYTES and (more := part.read(MOST_DOCUMENT_BYTES + 1 - len(data))):
+    while len(data) <= MOST_BYTES and (more := part.read(MOST_BYTES + 1 - len(data))):
         data += more
-    if len(data) > MOST_DOCUMENT_BYTES:
-        raise BadImage(f"{files.where}: {name} is larger than {MOST_DOCUMENT_BYTES} bytes", document=name)
+    if len(data) > MOST_BYTES:
+        raise BadImage(f"{files.where}: {name} is larger than {MOST_BYTES} bytes", document=name)
     return bytes(data)
 
 

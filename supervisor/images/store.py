@@ -17,15 +17,11 @@ import structlog
 from shim.frozen import replace
 from shim.patterns import LatePattern
 from shim.undo import undone_on_failure
-from supervisor.images import documents, files, index, layout, reference, saved, tools
+from supervisor.images import documents, files, index, layout, reference, saved, streams, tar, tools, unpack
 from supervisor.images.deadline import Deadline, Halt
 from supervisor.images.disk import Disk, write_durably
 from supervisor.images.facts import Image, ImageDefaults, ImageLimits, Layer, PrunedImages, RemovedImage, Resolved
-from supervisor.images.layout import LayerFile, LayoutImage
 from supervisor.images.reference import Archive, ImageDirectory, Layout, Pause, Reference, Registry, Stored
-from supervisor.images.streams import Budget, Hashed, Slice, uncompressed
-from supervisor.images.tar import TarReader
-from supervisor.images.unpack import OPAQUE_XATTR, unpack
 from supervisor.model.errors import BadRequest, ImageInUse, ImageStoreFailed, ShuttingDown, WrongDigest, WrongState
 
 log = structlog.get_logger()
@@ -115,7 +111,7 @@ class Images:
         names = (str(reference.parse_name(name)),) if name else ()
         budget = self._budget(path)
         with self._staging() as staging, self._disk.errors(), files.open_regular(path) as file:
-            layer = self._unpack(Slice(file), f"{staging}/layers/imported", path, budget)
+            layer = self._unpack(streams.Slice(file), f"{staging}/layers/imported", path, budget)
             os.rename(f"{staging}/layers/imported", f"{staging}/layers/{layer.diff_id.removeprefix('sha256:')}")
             text = documents.config_document(layer.diff_id)
             image = Image(_stage_blob(staging, text), "", names, (layer,), "")
@@ -144,7 +140,7 @@ class Images:
                 files.open_regular(f"{staging}/layer.tar") as file,
             ):
                 below = self.get(base_id)  # its layers stay from now on
-                layer = self._unpack(Slice(file), f"{staging}/layers/committed", what, self._budget(what))
+                layer = self._unpack(streams.Slice(file), f"{staging}/layers/committed", what, self._budget(what))
                 os.rename(f"{staging}/layers/committed", f"{staging}/layers/{layer.diff_id.removeprefix('sha256:')}")
                 text = document(self._disk.read_blob(below.id), layer.diff_id)
                 config = documents.parse_config(text, what)
@@ -153,7 +149,7 @@ class Images:
                 self._commit(staging, (image,))
         return self.get(image.id)
 
-    def _keep(self, parts: Generator[bytes, None, None], path: str, budget: Budget) -> None:
+    def _keep(self, parts: Generator[bytes, None, None], path: str, budget: "streams.Budget") -> None:
         with closing(parts), open(path, "xb") as file:
             for part in parts:
                 budget.spend_bytes(len(part))
@@ -228,7 +224,7 @@ class Images:
         removed = RemovedImage(names, tuple(image.id for image in gone))
         return PrunedImages(removed, sum(size for diff_id, size in sizes.items() if diff_id in freed))
 
-    def pull(self, word: str, *, if_missing: bool = False, timeout_seconds: float = tools.PULL_SECONDS) -> Image:
+    def pull(self, word: str, *, if_missing: bool = False, timeout_seconds: float | None = None) -> Image:
         """Fetch one image and return it: from a registry by its name, with or without docker://, through skopeo; or
         from oci:DIR[:TAG] or docker-archive:FILE[:NAME]. With `if_missing`, a registry is not asked for a name that is
         in the store. Raises ToolMissing, ToolFailed, TimedOut and what `load` raises."""
@@ -238,7 +234,7 @@ class Images:
             return image
         full = str(reference.canonical(wanted.name))
         known = next((image for image in self._images if full in image.names), None) if if_missing else None
-        return known or self._pull(full, timeout_seconds)
+        return known or self._pull(full, timeout_seconds or tools.PULL_SECONDS)
 
     def _pull(self, full: str, timeout_seconds: float) -> Image:
         with self._staging() as staging:
@@ -352,13 +348,13 @@ class Images:
                 found = (layout.choose(found, opened.where, choice),)
             return self._load(opened, _named(found, name), staging, self._budget(opened.where))
 
-    def _opened(self, wanted: Layout | Archive, staging: str) -> AbstractContextManager[files.Files]:
+    def _opened(self, wanted: Layout | Archive, staging: str) -> "AbstractContextManager[files.Files]":
         if isinstance(wanted, Layout):
             return files.directory(wanted.path)
         return files.archive(wanted.path, staging, self._budget(wanted.path))
 
-    def _budget(self, where: str) -> Budget:
-        return Budget(self._limits, Deadline(f"loading {where}", LOAD_SECONDS, self._halt))
+    def _budget(self, where: str) -> "streams.Budget":
+        return streams.Budget(self._limits, Deadline(f"loading {where}", LOAD_SECONDS, self._halt))
 
     @contextmanager
     def _staging(self) -> Iterator[str]:
@@ -372,7 +368,7 @@ class Images:
                 self._disk.remove_staged((path,))
 
     def _load(
-        self, opened: files.Files, found: tuple[LayoutImage, ...], staging: str, budget: Budget
+        self, opened: "files.Files", found: "tuple[layout.LayoutImage, ...]", staging: str, budget: "streams.Budget"
     ) -> tuple[Image, ...]:
         with self._pinned(layer.diff_id for image in found for layer in image.layers):
             # Layers that the list has now stay, since they are pinned; the others are unpacked, perhaps by two loads at
@@ -397,12 +393,12 @@ class Images:
             given[one.id] = (*given.get(one.id, ()), *one.names)
         return tuple(replace(self.get(id), names=tuple(sorted(set(names)))) for id, names in given.items())
 
-    def _layer(self, opened: files.Files, layer: LayerFile, staging: str, budget: Budget) -> Layer:
+    def _layer(self, opened: "files.Files", layer: "layout.LayerFile", staging: str, budget: "streams.Budget") -> Layer:
         """Unpack and verify a layer in `staging`."""
         where = f"{opened.where}: {layer.name}"
         packed = opened.open(layer.name)
         if layer.digest:  # before anything of it is trusted
-            digest = Hashed(replace(packed), budget.pass_bytes).drain()
+            digest = streams.Hashed(replace(packed), budget.pass_bytes).drain()
             if digest != layer.digest:
                 raise WrongDigest(f"{where} has the digest {digest}", document=layer.name)
         directory = f"{staging}/layers/{layer.diff_id.removeprefix('sha256:')}"
@@ -414,11 +410,11 @@ class Images:
             )
         return made
 
-    def _unpack(self, packed: Slice, directory: str, where: str, budget: Budget) -> Layer:
+    def _unpack(self, packed: "streams.Slice", directory: str, where: str, budget: "streams.Budget") -> Layer:
         os.mkdir(directory, 0o700)
-        with uncompressed(packed, where) as plain:
-            counted = Hashed(plain, budget.spend_bytes)
-            left_out = unpack(TarReader(counted), directory, where, budget)
+        with streams.uncompressed(packed, where) as plain:
+            counted = streams.Hashed(plain, budget.spend_bytes)
+            left_out = unpack.unpack(tar.TarReader(counted), directory, where, budget)
             diff_id = counted.drain()
         if left_out:
             log.info("device nodes of a layer left out", layer=where, count=len(left_out), first=left_out[0])
@@ -494,7 +490,7 @@ class Images:
                 yield path
             seen.add(path)
             with suppress(OSError):  # no such attribute
-                if os.getxattr(path, OPAQUE_XATTR) == b"y":
+                if os.getxattr(path, unpack.OPAQUE_XATTR) == b"y":
                     return
 
 
@@ -510,7 +506,7 @@ def _stage_blob(staging: str, text: bytes) -> str:
     return f"sha256:{digest}"
 
 
-def _named(found: Iterable[LayoutImage], name: str) -> tuple[LayoutImage, ...]:
+def _named(found: "Iterable[layout.LayoutImage]", name: str) -> "tuple[layout.LayoutImage, ...]":
     if not name:
         return tuple(found)
     return tuple(replace(one, names=(str(reference.parse_name(name)),)) for one in found)

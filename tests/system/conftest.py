@@ -11,11 +11,12 @@ import pytest
 
 from supervisor.api.client import Client
 from tests.supervisor.cli.fake_attach import Pty
-from tests.system import daemons, images, keepers, oracle, pods
+from tests.system import daemons, images, keepers, lives, oracle, pods
 from tests.system import isulad as isulads
 from tests.system.containerd.server import Containerd, for_one_test, running
 from tests.system.daemons import Daemon, left, remove_all
 from tests.system.exitctl import Cli
+from tests.system.foreign_shims import RUNC
 from tests.system.keepers import Keeper, Node
 from tests.system.relay import Relays, relays_in
 from tests.system.runtimes import Gates, gated
@@ -41,6 +42,13 @@ def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
     how |= {"grpc": True} if grpc is not None else {}
     with daemons.daemon(**how) if observed is None else oracle.warm_daemon(*observed.args, **how) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def has_had_a_foreign_shim(daemon: Daemon) -> None:
+    """What exitd opens for the first container under one stays open: the socket for their events."""
+    with daemon.client() as client:
+        client.remove(lives.run(client, "true", runtime=RUNC)[0], force=False)
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,8 @@ from tests.system.processes import in_mask
 from tests.system.runtimes import Wrapper, program
 from tests.system.waits import LIMIT_SECONDS, until
 
+pytestmark = pytest.mark.usefixtures("has_had_a_foreign_shim")
+
 REFUSED = {"format": b"\x7fELF of no machine", "bare": b"no interpreter line\n", "interpreter": b"#!/no/such/program\n"}
 TURNS = b"#!/bin/sh\n>/bin/turns; exit 3\n"  # the next run finds an empty file
 NEVER = "unknown never-started"

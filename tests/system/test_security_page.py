@@ -76,11 +76,13 @@ def named(row: str, status: os.stat_result) -> tuple[str, str]:
 
 
 def everything(daemon: Daemon, client: Client, base: pathlib.Path) -> pb.Container:
-    """A member with a volume and an exec, its pod, one that stands on an image, one that writes to memory: a member."""
+    """What makes something of each kind: among it a pod and its member with a volume and an exec, which is returned,
+    and one that has been under a foreign shim."""
     images.layout(base / "l", t=images.small())
     client.load_image(str(base / "l"))
     client.create(pb.ContainerSpec(image=f"oci:{base}/l", args=["true"]))
     client.create(spec("true", storage="tmpfs"))
+    client.remove(lives.run(client, "true", runtime=foreign_shims.RUNC)[0], force=False)
     pod = client.run_pod(spec(rootfs="", image="pause"))
     files = [pb.MountFile(path="dir/file", content=b"x", mode=0o440)]
     mounts = [

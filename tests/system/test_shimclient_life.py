@@ -17,7 +17,7 @@ from tests.system.lives import events, last_exit, ledger, run, up
 from tests.system.processes import killed, stopped
 from tests.system.waits import LIMIT_SECONDS, until
 
-pytestmark = pytest.mark.observed()
+pytestmark = [pytest.mark.observed(), pytest.mark.usefixtures("has_had_a_foreign_shim")]
 
 KERNEL_TELLS = probe.pidfd().works
 

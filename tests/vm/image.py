@@ -7,6 +7,7 @@ tests has the whole tree besides, built in place, and an environment that runs i
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import pathlib
@@ -146,12 +147,17 @@ def chroot(root: pathlib.Path, *words: str) -> None:
 
 @contextlib.contextmanager
 def made_whole(goal: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A place beside the goal, which becomes the goal if the block succeeds."""
+    """A place beside the goal, which becomes the goal if the block succeeds. Another run may have made the same one
+    meanwhile: its name is that of its content."""
     goal.parent.mkdir(parents=True, exist_ok=True)
     scratch = pathlib.Path(tempfile.mkdtemp(dir=goal.parent, prefix=f".{goal.name}."))
     try:
         yield scratch / "made"
-        (scratch / "made").rename(goal)
+        try:
+            (scratch / "made").rename(goal)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -87,6 +87,7 @@ class ShimV2Containers:
     async def _start(self, container: Container, key: RunKey, work: str, cgroup: str) -> Run:
         """Return its run, with a new shim or that of its pod."""
         program, path = container.spec.runtime_path, self._path(container)
+        await self._hub.serve()
         log_fifo = LogFifo(work, container.id)
         with undone_on_failure(log_fifo.close):
             shim, wanted = self._hub.shim(container.id, program), options.packed(container, self._place.state)

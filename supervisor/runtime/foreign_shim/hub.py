@@ -88,13 +88,18 @@ class Hub:
         self._listener: RunListener | None = None
         self._oom = OomWatch(watcher, changes, lives=self._lives, report=self._killed_for_memory)
         self._events = forwarding.Forwarding(self._happened)
+        self._beginning = asyncio.Lock()
+        self._serves = False
 
     def listen(self, listener: RunListener) -> None:
         self._listener = listener
 
     async def serve(self) -> None:
-        """Listen for events, before any shim is started: some connect at once. Raises CannotStart."""
-        await self._events.start(f"{self.place.state}/{EVENTS}")
+        """Listen for events, before any shim is started: some connect at once. Repeatable. Raises CannotStart."""
+        async with self._beginning:
+            if not self._serves:
+                await self._events.start(f"{self.place.state}/{EVENTS}")
+                self._serves = True
 
     async def close(self) -> None:
         """Close this side. The shims live on, and so do their containers."""

@@ -14,6 +14,7 @@ from supervisor.engine import filedesk
 from supervisor.engine.filedesk import FROZEN, FileDesk
 from supervisor.engine.imagedesk import COMMITS, LOADS, ImageDesk
 from supervisor.engine.operations import PAUSE_TRIES, Settings
+from supervisor.images import changes
 from supervisor.images.facts import Image
 from supervisor.images.instructions import CommitWords
 from supervisor.images.store import Images
@@ -134,7 +135,7 @@ async def test_a_layer_that_takes_too_long_is_not_read_on_when_its_container_is_
         finally:
             closed.set()
 
-    monkeypatch.setattr(filedesk, "layer_tar", slow)
+    monkeypatch.setattr(changes, "layer_tar", slow)
     monkeypatch.setattr(filedesk, "FROZEN_SECONDS", 0.05)
     async with desk(tmp_path) as d:
         try:
