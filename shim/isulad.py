@@ -14,11 +14,10 @@ Where it differs, and what is not taken over, docs/shims.md says.
 import json
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from shim import plan
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 
 LOG_PATH, LOG_LEVEL = "ISULAD_SHIIM_LOG_PATH", "ISULAD_SHIIM_LOG_LEVEL"  # the double I is iSulad's
 RAMDISK = "ISULAD_RAMDISK"

@@ -1,9 +1,7 @@
 """What one shim is to do: computed here, written once, obeyed by core/main.c."""
 
-import dataclasses
-
 from shim import fields
-from shim.frozen import frozen
+from shim.frozen import fields_of, frozen
 from shim.patterns import LatePattern
 
 PLAN_MAX_BYTES = 32768
@@ -72,7 +70,7 @@ class Plan:
     follow: bool = False  # another's container: its streams are moved until it is said to have ended
 
 
-DEFAULTS = {field.name: field.default for field in dataclasses.fields(Plan)}
+DEFAULTS = {name: default for name, (_, default) in fields_of(Plan).items()}
 LATER = (
     *("log_bytes", "log_files", "buffer", "hold_ms", "rows", "cols", "limit_ms"),
     *("json_log", "sink_out", "sink_err", "in_from", "log_mode", "resize", "memcg"),

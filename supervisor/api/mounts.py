@@ -1,8 +1,7 @@
 """What is mounted in a container: message to fact, checked, and back. Pure."""
 
-from dataclasses import replace
-
 from protos.exitd.v1 import exitd_pb2 as pb
+from shim.frozen import replace
 from shim.patterns import LatePattern
 from supervisor.api.limits import bytes_of
 from supervisor.api.rights import group_of

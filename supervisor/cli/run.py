@@ -3,13 +3,12 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from supervisor.api.client import Client
 from supervisor.cli import checks, keys, parse, session
 from supervisor.cli.app import complain, connect

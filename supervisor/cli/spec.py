@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import field, fields
 from typing import Any
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim.frozen import frozen
+from shim.frozen import field, fields_of, frozen
 from supervisor.cli import parse
 from supervisor.cli.checks import CheckWords, check_spec
 from supervisor.cli.limitwords import LimitWords, cpu_limit_milli, devices, limits_spec
@@ -103,7 +102,7 @@ def run_options(words: dict[str, Any]) -> RunOptions:
 
 
 def _taken(words: dict[str, Any], part: type[Any]) -> dict[str, Any]:
-    return {each.name: words[each.name] for each in fields(part) if each.name in words}
+    return {name: words[name] for name in fields_of(part) if name in words}
 
 
 def container_spec(options: RunOptions, own_environment: Mapping[str, str]) -> pb.ContainerSpec:

@@ -7,11 +7,10 @@ variable, which overrides the file.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, fields
 from enum import StrEnum
 from typing import Any, cast
 
-from shim.frozen import frozen
+from shim.frozen import field, fields_of, frozen
 from shim.patterns import LatePattern
 from supervisor.config.tomllines import Path
 from supervisor.model.idranges import COUNT
@@ -177,8 +176,8 @@ TABLES = {
     "userns": UsernsSettings,
 }
 PLAIN: tuple[Path, ...] = (  # everything but the runtimes
-    *((each.name,) for each in fields(Config) if each.name not in (*TABLES, "runtimes")),
-    *((table, each.name) for table, kind in TABLES.items() for each in fields(kind)),
+    *((name,) for name in fields_of(Config) if name not in (*TABLES, "runtimes")),
+    *((table, name) for table, kind in TABLES.items() for name in fields_of(kind)),
 )
 FIXED = frozenset(  # cannot change while exitd runs
     {

@@ -18,7 +18,6 @@ import asyncio
 import os
 import struct
 from collections.abc import Awaitable, Callable
-from dataclasses import field
 from typing import Any
 
 import structlog
@@ -28,7 +27,7 @@ from google.protobuf.message import Message
 from protos.containerd import sandbox_pb2 as sb
 from protos.containerd import task_pb2 as pb
 from protos.exitd.shimv2 import relay_pb2
-from shim.frozen import mutable
+from shim.frozen import field, mutable
 from supervisor.containerd import tasks
 from supervisor.containerd.callers import Caller, Hello, Turns, key_of, read_hello
 from supervisor.containerd.couriers import TOLD

@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import json
 import secrets
-from dataclasses import field
 
 from protos.containerd import task_pb2 as pb
 from shim import fields, record
-from shim.frozen import mutable, replace
+from shim.frozen import field, mutable, replace
 from supervisor.containerd import making, options, tasks
 from supervisor.containerd.callers import Caller
 from supervisor.containerd.tasks import CREATED, Op, TaskLook, check

@@ -5,13 +5,12 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import field
 
 import structlog
 
 from protos.containerd import task_pb2 as pb
 from shim import fields
-from shim.frozen import frozen, replace
+from shim.frozen import field, frozen, replace
 from shim.patterns import LatePattern
 from supervisor.containerd import mounts, options, sandbox, sockets, stdio
 from supervisor.containerd.callers import Caller

@@ -8,11 +8,10 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterable
-from dataclasses import field
 
 import structlog
 
-from shim.frozen import mutable, replace
+from shim.frozen import field, mutable, replace
 from supervisor.engine import remains
 from supervisor.engine.exits import SecondWitness
 from supervisor.engine.node import Node, StepTurn

@@ -3,13 +3,12 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import field
 from pathlib import Path
 
 import structlog
 
 from shim import journal
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from shim.mark import EXITDS_OWN_ID, RUN
 from shim.record import Record
 from supervisor.config.settings import Retention

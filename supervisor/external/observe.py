@@ -16,10 +16,10 @@ import os
 import select
 import sys
 import time
-from dataclasses import replace
 from typing import Self
 
 from shim import native
+from shim.frozen import replace
 from shim.undo import undone_on_failure
 from supervisor.model import evidence, foreign
 from supervisor.model.errors import BadRequest, Busy, NoSuchProcess, NotPermitted

@@ -10,12 +10,11 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import field, replace
 from functools import partial
 
 import structlog
 
-from shim.frozen import mutable
+from shim.frozen import field, mutable, replace
 from shim.undo import undone_on_failure
 from supervisor.engine.node import Storing
 from supervisor.external import observe

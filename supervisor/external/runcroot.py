@@ -12,12 +12,11 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 
 import structlog
 
-from shim.frozen import frozen
+from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.external.enginenames import EngineNames
 from supervisor.model import enginefiles, foreign, whose

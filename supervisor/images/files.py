@@ -4,10 +4,9 @@ import os
 import posixpath
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
 from typing import BinaryIO, Protocol
 
-from shim.frozen import mutable
+from shim.frozen import field, mutable
 from supervisor.images.documents import MOST_BYTES
 from supervisor.images.streams import CHUNK_BYTES, Budget, Hashed, Slice, uncompressed
 from supervisor.images.tar import BadTar, TarKind, TarReader

@@ -7,10 +7,9 @@ import subprocess
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
 from typing import BinaryIO
 
-from shim.frozen import mutable
+from shim.frozen import field, mutable
 from supervisor.images import tools
 from supervisor.images.deadline import Deadline
 from supervisor.images.facts import ImageLimits

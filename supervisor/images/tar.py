@@ -9,12 +9,11 @@ import re
 import sys
 import tarfile
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 from functools import cache
 from typing import Protocol
 
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from shim.patterns import LatePattern
 
 BLOCK_BYTES = 512

@@ -6,11 +6,10 @@ of a container that exitd knows. Only such a directory is ever removed.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 
 from shim import record
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from shim.mark import EXITDS_OWN_ID, ID, MARK, RUN, Mark, Started
 from shim.names import CREATED, FIFO, LOCK, PLAN
 from supervisor.model.lifecycle import Moment, events

@@ -1,10 +1,9 @@
 """What an update makes of a container's spec, and which of its limits then come from the update. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from shim.frozen import replace
+from shim.frozen import fields_of, replace
 from supervisor.model import restart
 from supervisor.model.errors import BadRequest
 from supervisor.model.limits import NO_SWAP_LIMIT, Change
@@ -20,7 +19,7 @@ IN_SPEC = {MEMORY, CPU}  # the others are in Spec.limits, and PIDS in Spec.right
 def limits_in(change: Change) -> tuple[str, ...]:
     """Return the names of the limits that it changes, in a fixed order. The memory limit brings its swap limit along,
     which follows it."""
-    found = [f.name for f in fields(change) if f.name != RESTART and getattr(change, f.name) is not None]
+    found = [name for name in fields_of(type(change)) if name != RESTART and getattr(change, name) is not None]
     return tuple(dict.fromkeys([*found, *((SWAP,) if MEMORY in found else ())]))
 
 

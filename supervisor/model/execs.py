@@ -9,10 +9,9 @@ An exec runs as soon as it is made; it has no separate start. Its row is stored 
 the transaction that puts its end into the ledger. After that only the clean-up is left.
 """
 
-from dataclasses import field
 from enum import StrEnum
 
-from shim.frozen import frozen, replace
+from shim.frozen import field, frozen, replace
 from supervisor.model import notices, values
 from supervisor.model.errors import WrongState
 from supervisor.model.lifecycle import ENDING_SIGNALS, SIGKILL, Moment

@@ -7,9 +7,8 @@ Source: the gRPC health checking protocol; "gRPC over HTTP2" (PROTOCOL-HTTP2.md)
 
 import struct
 from collections.abc import Iterator
-from dataclasses import field
 
-from shim.frozen import frozen, mutable
+from shim.frozen import field, frozen, mutable
 from supervisor.model.values import GrpcTarget
 
 MOST_BYTES = 64 << 10  # of everything that the server says

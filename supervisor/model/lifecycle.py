@@ -10,10 +10,9 @@ What an event may not do in a phase raises WrongState. The container, its exit a
 the effects of the step come after that, in their order. So clients only ever learn what is stored.
 """
 
-from dataclasses import field
 from typing import Any
 
-from shim.frozen import frozen, replace
+from shim.frozen import field, frozen, replace
 from shim.mark import EXITDS_OWN_ID
 from supervisor.model import changes, evidence, notices, restart, values
 from supervisor.model.errors import WrongState

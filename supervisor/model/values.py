@@ -1,10 +1,9 @@
 """The values that exitd works with, frozen, each with one meaning. "Not known" is a value, too."""
 
-from dataclasses import field
 from enum import StrEnum
 from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ
 
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from supervisor.model.idranges import HOST, IdRange
 from supervisor.model.limits import Change, ContainerLimits, HostDevice
 from supervisor.model.networks import AddressWish, Attached, PublishedPort

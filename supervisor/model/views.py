@@ -1,8 +1,6 @@
 """What the node shows the API of itself and of containers, beyond what the store holds."""
 
-from dataclasses import field
-
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from supervisor.model.execs import Exec
 from supervisor.model.health import Health
 from supervisor.model.pods import PodState

@@ -1,9 +1,8 @@
 """What exitd watches but does not run: the targets that callers named, and the processes found there."""
 
-from dataclasses import field
 from enum import StrEnum
 
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from supervisor.model.values import NO_NAMES, By, Names, Process, RunKey
 
 FOREIGN = "@"  # in the id of every container of another engine, and in no id of exitd's own

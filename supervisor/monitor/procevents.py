@@ -22,11 +22,10 @@ and Documentation/networking/filter.rst.
 import struct
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import field
 from enum import Enum
 from itertools import islice, starmap
 
-from shim.frozen import frozen, mutable
+from shim.frozen import field, frozen, mutable
 from supervisor.model.values import Process
 
 PROTOCOL = 11  # NETLINK_CONNECTOR

@@ -10,13 +10,12 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from dataclasses import field
 from enum import Enum
 
 import structlog
 
 from shim import native
-from shim.frozen import frozen, mutable
+from shim.frozen import field, frozen, mutable
 from shim.record import Record
 from supervisor.model import evidence
 from supervisor.model.evidence import Init, Look, Pending

@@ -8,14 +8,13 @@ one knows is skipped, and an enum value that only a newer one knows becomes the 
 import json
 import marshal
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from shim.frozen import frozen, replace
+from shim.frozen import NO_DEFAULT, fields_of, frozen, is_defined, replace
 from supervisor.model.execs import Exec
 from supervisor.model.remembered import Remembered
 from supervisor.model.taskfacts import TaskExec, Tombstone
@@ -270,10 +269,8 @@ SPECS: Remembered[Spec, str] = Remembered(encode, len, SPECS_BYTES)
 
 @cache
 def names(cls: Any) -> tuple[str, ...]:
-    """Return the names of the fields. Raises TypeError for what is no dataclass."""
-    if not is_dataclass(cls):
-        raise TypeError(f"{cls.__name__} is not a fact")
-    return tuple(field.name for field in fields(cls))
+    """Return the names of the fields. Raises TypeError for what is no value of ours."""
+    return (*fields_of(cls),)
 
 
 def values(fact: object) -> tuple[object, ...]:
@@ -301,7 +298,7 @@ def _reader(hint: Any) -> Reader:
         return _tuple_reader(arguments)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return _word_reader(hint)
-    if is_dataclass(hint):
+    if is_defined(hint):
         return _fact_reader(hint)
     return _scalar_reader(hint)
 
@@ -353,7 +350,7 @@ def _tuple_reader(arguments: tuple[Any, ...]) -> Reader:
 def _fact_reader(cls: Any) -> Reader:
     hints = get_type_hints(cls)
     readers = tuple((name, _as_they_are(hints[name]), _reader(hints[name])) for name in names(cls))
-    needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    needed = {name for name, (_, default) in fields_of(cls).items() if default is NO_DEFAULT}
 
     unset = None if needed else cls()
     body_of_unset = None if needed else _exactly(json.loads(encode(unset)))

@@ -2,7 +2,8 @@ import copy
 import inspect
 import pickle
 import weakref
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import field as ordinary_field
 from typing import Any, get_type_hints
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shim import frozen as quick
-from shim.frozen import frozen, mutable
+from shim.frozen import NO_DEFAULT, field, fields_of, frozen, is_defined, mutable
 
 
 @frozen
@@ -24,7 +25,7 @@ class Point:
 class Ordinary:
     x: int
     y: tuple[int, ...] = (1, 2)
-    names: dict[str, int] = field(default_factory=dict)
+    names: dict[str, int] = ordinary_field(default_factory=dict)
 
 
 @frozen
@@ -155,6 +156,63 @@ def test_a_constructor_is_compiled_when_the_first_value_is_made() -> None:
     assert not inspect.isfunction(vars(Late)["__init__"])
     assert (Late(1), Late(value=2, more="y")) == (Late(1, "x"), Late(2, "y"))
     assert inspect.isfunction(vars(Late)["__init__"]) and Late.__init__.__qualname__ == f"{Late.__qualname__}.__init__"
+
+
+def test_constructors_of_one_shape_are_compiled_once() -> None:
+    @frozen
+    class Here:
+        place: int
+        others: list[int] = field(default_factory=list)
+
+    @frozen
+    class There:
+        _where: str
+        names: dict[str, int] = field(default_factory=dict)
+
+    assert (Here(1), There("a")) == (Here(1, []), There("a", {})) and Here(1).others is not Here(1).others
+    before = quick._template.cache_info()
+    assert There(_where="b", names={"c": 1}).names == {"c": 1}
+    assert repr(There("b")) == f"{There.__qualname__}(_where='b', names={{}})"
+
+    @frozen
+    class Elsewhere:
+        value: int
+        more: set[int] = field(default_factory=set)
+
+    assert Elsewhere(3).more == set() and quick._template.cache_info().misses == before.misses
+    assert [*inspect.signature(Elsewhere).parameters] == ["value", "more"]
+    with pytest.raises(TypeError, match=r"Elsewhere\.__init__\(\) missing 1 required positional argument: 'value'"):
+        Elsewhere()  # type: ignore[call-arg]
+
+
+def test_fields_are_known_without_a_look_at_them_by_the_library() -> None:
+    assert fields_of(Deeper) == {"value": (int, NO_DEFAULT), "more": (str, "")} and [*fields_of(Nothing)] == []
+    assert (is_defined(Counter), is_defined(Line(1)), is_defined(Ordinary), is_defined(int)) == (
+        True,
+        False,
+        False,
+        False,
+    )
+    with pytest.raises(TypeError, match="Ordinary"):
+        fields_of(Ordinary)
+
+
+def test_a_default_by_the_librarys_field_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Wrong\.names: .*shim\.frozen"):
+
+        @frozen
+        class Wrong:
+            names: list[int] = ordinary_field(default_factory=list)
+
+
+def test_a_field_without_a_default_comes_first() -> None:
+    @frozen
+    class Wrong:
+        more: str = ""
+        value: int  # type: ignore[misc]
+
+    with pytest.raises(TypeError, match="a field without a default follows"):
+        Wrong("", 1)
 
 
 @given(st.builds(Point))

@@ -8,9 +8,8 @@ pids-limit.exitd/CONTAINER: N   of one container, instead of 2048
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from supervisor.api.rights import MOST_PIDS
 from supervisor.cli.manifest.fields import Field, Notes
 from supervisor.model.values import OWN_PROFILE, UNCONFINED

@@ -7,10 +7,9 @@ ProjectedVolumeSource.
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from supervisor.api.secrets import MOST_FILE_BYTES, check_path
 from supervisor.cli.manifest.downward import Downward
 from supervisor.cli.manifest.fields import Field, Notes, flag_of, text_of

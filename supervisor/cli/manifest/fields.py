@@ -1,9 +1,8 @@
 """Fields of a document: their value, their place, and the notes about them. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import field
 
-from shim.frozen import frozen, mutable
+from shim.frozen import field, frozen, mutable
 from supervisor.cli.manifest.marks import Mark, MarkedNumber
 from supervisor.cli.manifest.tree import TreeNode, kind_of
 from supervisor.model.errors import BadRequest

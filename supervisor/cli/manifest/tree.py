@@ -7,11 +7,10 @@ nothing.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
 import yaml
 
-from shim.frozen import frozen, mutable
+from shim.frozen import field, frozen, mutable
 from shim.patterns import LatePattern
 from supervisor.cli.manifest import jsontext
 from supervisor.cli.manifest.marks import Alias, BadText, End, Event, Mark, MarkedNumber, Scalar, Start, Value

@@ -4,7 +4,6 @@ import io
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
@@ -13,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from supervisor.compare.looks import GREEN, INK, PURPLE, VERMILION, YELLOW, WayLook
 from supervisor.compare.summary import Band, band
 from supervisor.compare.words import Unit, clean, number, short

@@ -10,13 +10,12 @@ import contextlib
 import os
 import signal
 from collections.abc import Coroutine, Iterator
-from dataclasses import field
 from typing import Protocol
 
 import structlog
 
 from shim import launch, plan, slots
-from shim.frozen import frozen, mutable
+from shim.frozen import field, frozen, mutable
 from shim.undo import undone_on_failure
 from supervisor.model import errnos
 from supervisor.model.errors import Busy, ShimFailed, TimedOut

@@ -20,9 +20,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import field
 
-from shim.frozen import frozen
+from shim.frozen import field, frozen
 from supervisor.model.errors import CommandNotExecutable, CommandNotFound, RuntimeFailed
 from supervisor.model.idranges import IdRange
 from supervisor.runtime.oci.inroot import open_in_root

@@ -3,11 +3,10 @@
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import field
 from typing import Any, TypeVar
 
 from shim import launch, names, plan, programs
-from shim.frozen import frozen, replace
+from shim.frozen import field, frozen, replace
 from supervisor.config.settings import Limits
 from supervisor.model.errors import ExitdError, RuntimeFailed, ShimFailed, TimedOut
 from supervisor.model.values import Container, ForeignStreams, LogDriver

@@ -17,10 +17,10 @@ from tests.supervisor.cli.test_exec import made_exec
 LIMIT_SECONDS = 60
 PROGRAM = "import sys, supervisor.cli.__main__ as m; code = m.run(sys.argv[1:]); print(code, *sys.modules)"
 NEVER = {
-    *("grpc", "asyncio", "structlog", "traceback", "json", "pathlib", "subprocess", "logging"),
+    *("grpc", "asyncio", "structlog", "traceback", "json", "pathlib", "subprocess", "logging", "dataclasses"),
     *("supervisor.model.values", "supervisor.cli.template"),
 }
-WITHOUT_DAEMON = {"google.protobuf", "dataclasses", "shim.frozen", "socket", "supervisor.api", "supervisor.ttrpc"}
+WITHOUT_DAEMON = {"google.protobuf", "shim.frozen", "socket", "supervisor.api", "supervisor.ttrpc"}
 
 
 @pytest.fixture
