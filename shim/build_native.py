@@ -8,7 +8,7 @@ import cffi
 SHIM = pathlib.Path(__file__).resolve().parent
 HEADERS = ("core/core.h", "journald/entry.h", "relay/relay.h")
 RELAY = (
-    *("buffer", "frames", "proto", "request", "pending", "cache", "session", "courier"),
+    *("buffer", "frames", "proto", "request", "pending", "text", "cache", "session", "courier"),
     *("group", "address", "evidence", "witness", "news"),
 )
 SOURCES = (

@@ -305,9 +305,9 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         stack.callback(watching.close)
         native = NativeContainers(place, watching, ownership.owner(settings.root, settings.state))
 
-        def make_family() -> "family.Family":
+        def make_family() -> "family.ForeignFamily":
             parts = (place, monitor, inotify, keeper, native.prepared)
-            return family.Family(*parts, zombie=zombie.works, kernel=kernel, executions=executions, early=early)
+            return family.ForeignFamily(*parts, zombie=zombie.works, kernel=kernel, executions=executions, early=early)
 
         foreign = ForeignShims(make_family)
         stack.push_async_callback(foreign.close)

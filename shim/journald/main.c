@@ -20,7 +20,7 @@
 #define SOCKET_PATH "/run/systemd/journal/socket"
 #define PATIENCE_MS 1000
 
-enum { OUT_FD = 3, ERR_FD = 4, READY_FD = 5, STREAMS = 2 };
+enum { FROM_OUT = 3, FROM_ERR = 4, READY_FD = 5, STREAMS = 2 };
 
 struct stream {
 	struct piece piece;
@@ -119,7 +119,7 @@ static int pump(struct logger *l, struct stream *s, int fd)
 
 static void run(struct logger *l)
 {
-	struct pollfd p[STREAMS] = { { .fd = OUT_FD, .events = POLLIN }, { .fd = ERR_FD, .events = POLLIN } };
+	struct pollfd p[STREAMS] = { { .fd = FROM_OUT, .events = POLLIN }, { .fd = FROM_ERR, .events = POLLIN } };
 
 	while (p[0].fd >= 0 || p[1].fd >= 0) {
 		if (poll(p, STREAMS, -1) < 0)

@@ -4,11 +4,6 @@
 
 #include "relay.h"
 
-static bool same(struct text a, struct text b)
-{
-	return a.size == b.size && !memcmp(a.at, b.at, a.size);
-}
-
 static size_t size_of(const struct cached *e)
 {
 	return e->method.size + e->payload.size + e->reply.size;
@@ -24,19 +19,10 @@ static void drop(struct cache *c, struct cached **link)
 	free(e);
 }
 
-static struct text copy(char **at, struct text from)
-{
-	struct text made = { *at, from.size };
-
-	memcpy(*at, from.at, from.size);
-	*at += from.size;
-	return made;
-}
-
 void cache_drop(struct cache *c, struct text method, struct text payload)
 {
 	for (struct cached **link = &c->first; *link;)
-		if (same((*link)->method, method) && same((*link)->payload, payload))
+		if (text_same((*link)->method, method) && text_same((*link)->payload, payload))
 			drop(c, link);
 		else
 			link = &(*link)->next;
@@ -57,9 +43,9 @@ void cache_put(struct cache *c, struct text method, struct text payload, struct 
 		return;
 	at = (char *)(e + 1);
 	e->next = NULL;
-	e->method = copy(&at, method);
-	e->payload = copy(&at, payload);
-	e->reply = copy(&at, reply);
+	e->method = text_copied(&at, method);
+	e->payload = text_copied(&at, payload);
+	e->reply = text_copied(&at, reply);
 	*link = e;
 	c->count++;
 	c->bytes += size;
@@ -71,7 +57,7 @@ const struct cached *cache_find(const struct cache *c, struct text method, struc
 {
 	const struct cached *e = c->first;
 
-	while (e && !(same(e->method, method) && same(e->payload, payload)))
+	while (e && !(text_same(e->method, method) && text_same(e->payload, payload)))
 		e = e->next;
 	return e;
 }
@@ -80,7 +66,7 @@ const struct cached *cache_find(const struct cache *c, struct text method, struc
 void cache_forget(struct cache *c, struct text payload)
 {
 	for (struct cached **link = &c->first; *link;)
-		if (same((*link)->payload, payload))
+		if (text_same((*link)->payload, payload))
 			drop(c, link);
 		else
 			link = &(*link)->next;

@@ -53,6 +53,7 @@ static void refuse(struct session *s, uint64_t number, const char *why)
 	tell(s, number, data, size > 0 ? (size_t)size : 0);
 }
 
+/* 0, or -1: there is no memory for it. */
 static int take(struct courier *c, uint64_t number, const char *data, size_t size)
 {
 	char head[FRAME_HEAD];

@@ -45,6 +45,7 @@ static void keep_little(void)
 #endif
 }
 
+/* 0; or -1: it cannot serve, and has not begun to. */
 static int prepare(struct relay *r)
 {
 	struct rlimit files;

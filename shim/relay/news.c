@@ -27,11 +27,6 @@ static const struct kind {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static bool same(struct text a, struct text b)
-{
-	return a.size == b.size && !memcmp(a.at, b.at, a.size);
-}
-
 static struct text word(const char *text)
 {
 	return (struct text){ text, strlen(text) };
@@ -59,8 +54,8 @@ static int what_of(struct text request, struct text *id)
 
 	*id = inside(event, (const int[]){ 1, 0 });
 	for (int i = 0; i < KINDS; i++)
-		if (same(topic, word(kinds[i].topic)))
-			return kinds[i].what == NEWS_EXIT && !same(exec, *id) ? NEWS_OTHER : kinds[i].what;
+		if (text_same(topic, word(kinds[i].topic)))
+			return kinds[i].what == NEWS_EXIT && !text_same(exec, *id) ? NEWS_OTHER : kinds[i].what;
 	return NEWS_OTHER;
 }
 
@@ -69,7 +64,7 @@ static struct task *oldest(const struct witness *w, struct text id)
 	struct task *found = NULL;
 
 	for (struct task *t = w->first; t; t = t->next)
-		if (!t->exec.size && same(t->id, id) && !(t->taken & NEWS_DELETE))
+		if (!t->exec.size && text_same(t->id, id) && !(t->taken & NEWS_DELETE))
 			found = t;
 	return found;
 }
@@ -90,7 +85,7 @@ bool news_is_old(struct witness *w, struct text request, struct news *note)
 	struct task *t;
 
 	for (t = w->first; t; t = t->next) {
-		if (t->exec.size || !same(t->id, id))
+		if (t->exec.size || !text_same(t->id, id))
 			continue;
 		if (what == NEWS_CREATE && t->stage == TASK_GONE)
 			give_up(t);

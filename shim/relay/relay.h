@@ -62,6 +62,10 @@ struct text {
 	const char *at;
 	size_t size;
 };
+/* text.c */
+bool text_same(struct text a, struct text b);
+/* The text, copied to `*at`, which is then behind it. */
+struct text text_copied(char **at, struct text from);
 
 /* buffer.c: a queue of bytes. */
 struct buffer {

@@ -10,22 +10,16 @@
 enum { UNKNOWN, CREATED, RUNNING, STOPPED, PAUSED };	/* process.Status */
 enum { NUMBERS_ROOM = 128 };			/* of a reply, what is no text of the task's */
 
-static bool same(struct text a, struct text b)
-{
-	return a.size == b.size && !memcmp(a.at, b.at, a.size);
-}
-
 static bool is(struct text text, const char *word)
 {
-	return same(text, (struct text){ word, strlen(word) });
+	return text_same(text, (struct text){ word, strlen(word) });
 }
 
-static struct text copy(char **at, struct text from)
+static struct text with_nul(char **at, struct text from)
 {
-	struct text made = { *at, from.size };
+	struct text made = text_copied(at, from);
 
-	memcpy(*at, from.at, from.size);
-	*at += from.size + 1;
+	*(*at)++ = 0;
 	return made;
 }
 
@@ -51,7 +45,7 @@ static struct task *find(const struct witness *w, struct text id, struct text ex
 {
 	struct task *t = w->first;
 
-	while (t && (t->stage == TASK_GONE || !same(t->id, id) || !same(t->exec, exec)))
+	while (t && (t->stage == TASK_GONE || !text_same(t->id, id) || !text_same(t->exec, exec)))
 		t = t->next;
 	return t;
 }
@@ -67,7 +61,7 @@ static void go_to(struct witness *w, struct task *t, int stage)
 static void forget(struct witness *w, struct text id, struct text exec)
 {
 	for (struct task *t = w->first; t; t = t->next)
-		if (t->stage != TASK_GONE && same(t->id, id) && (!exec.size || same(t->exec, exec)))
+		if (t->stage != TASK_GONE && text_same(t->id, id) && (!exec.size || text_same(t->exec, exec)))
 			go_to(w, t, TASK_GONE);
 }
 
@@ -87,13 +81,13 @@ static void add(struct witness *w, const struct task *of)
 		return;
 	at = (char *)(t + 1);
 	*t = *of;
-	t->id = copy(&at, of->id);
-	t->exec = copy(&at, of->exec);
-	t->bundle = copy(&at, of->bundle);
-	t->record = copy(&at, of->record);
-	t->in = copy(&at, of->in);
-	t->out = copy(&at, of->out);
-	t->err = copy(&at, of->err);
+	t->id = with_nul(&at, of->id);
+	t->exec = with_nul(&at, of->exec);
+	t->bundle = with_nul(&at, of->bundle);
+	t->record = with_nul(&at, of->record);
+	t->in = with_nul(&at, of->in);
+	t->out = with_nul(&at, of->out);
+	t->err = with_nul(&at, of->err);
 	t->init_fd = -1;
 	t->number = ++w->numbers;
 	t->next = w->first;

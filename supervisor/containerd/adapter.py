@@ -8,13 +8,13 @@ from supervisor.containerd.callers import Turns
 from supervisor.containerd.door import Door
 from supervisor.containerd.ends import Ends
 from supervisor.containerd.execs import TaskExecs
-from supervisor.containerd.holding import Held
+from supervisor.containerd.holding import HeldStreams
 from supervisor.containerd.making import Asides
 from supervisor.containerd.publish import Publisher
 from supervisor.containerd.relays import Relays
 from supervisor.containerd.sandboxes import Sandboxes
 from supervisor.containerd.service import AdapterParts, SandboxPlace, TaskService
-from supervisor.containerd.standing import Standing
+from supervisor.containerd.standing import StandingWords
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model.values import Container, Phase
@@ -31,8 +31,8 @@ class Tasks(Participant):
         self._state = state
         self._asides = asides
         self._execs = execs
-        self._held = Held(asides)
-        self._standing = Standing(node.containers, state)
+        self._held = HeldStreams(asides)
+        self._standing = StandingWords(node.containers, state)
         self._relays = relays
 
     def begin(self) -> None:

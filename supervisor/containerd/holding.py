@@ -16,7 +16,7 @@ HOLD_SECONDS = 30.0  # for a request that is not repeated
 log = structlog.get_logger(__name__)
 
 
-class Held:
+class HeldStreams:
     """Writing ends, kept open from before the old shim's end until the new shim has its own."""
 
     def __init__(self, asides: making.Asides) -> None:

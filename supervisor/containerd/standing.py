@@ -24,7 +24,7 @@ def place_of(state: str, container: Container) -> str:
     return f"{path_of(state, container.id, container.run)}/{STATE}"
 
 
-class Standing:
+class StandingWords:
     """The words of all tasks; belongs to the node's event loop. A word is one link(2)-like call on exitd's own state
     directory, so it is written and taken away in the loop, in the same step that shows the container."""
 

@@ -10,7 +10,7 @@ from supervisor.model.views import ContainerUsage, DiskUsage, Occupied
 from supervisor.runtime.oci import bundle, volumes
 from supervisor.system import diskuse
 from supervisor.system.aside import Aside
-from supervisor.system.diskuse import Budget, Usage
+from supervisor.system.diskuse import LookBudget, Usage
 
 ALL_SECONDS = 10.0  # of one request
 EACH_SECONDS, EACH_ENTRIES = 2.0, 500_000  # of one tree, so that a huge one leaves something to the others
@@ -86,5 +86,5 @@ class DiskUsages:
         return Occupied(len(layers), len({*layers} & {*used}), total.size_bytes, total.complete)
 
 
-def _share(end: float) -> Budget:
+def _share(end: float) -> LookBudget:
     return diskuse.budget(min(EACH_SECONDS, end - time.monotonic()), EACH_ENTRIES)

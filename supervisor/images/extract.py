@@ -22,7 +22,7 @@ from shim.undo import undone_on_failure
 from supervisor.images import idxattrs
 from supervisor.images.pack import DIRECTORY, PLACE, Cross
 from supervisor.images.tar import BadTar, TarEntry, TarKind, TarReader
-from supervisor.images.unpack import kept_xattrs, safe_path
+from supervisor.images.unpack import kept_xattrs, make_special, safe_path
 from supervisor.model.errors import BadRequest, WrongState
 from supervisor.model.idranges import IdRange
 from supervisor.system import regular
@@ -215,12 +215,7 @@ class _Extraction:
                 os.close(there_fd)
 
     def _special(self, at_fd: int, name: str, entry: TarEntry) -> None:
-        if entry.kind is TarKind.SYMLINK:
-            if not entry.target:
-                raise BadTar("a symbolic link to nothing")
-            os.symlink(entry.target, name, dir_fd=at_fd)
-        else:
-            os.mkfifo(name, 0o600, dir_fd=at_fd)
+        make_special(entry, name, at_fd)
         kind = stat.S_IFLNK if entry.kind is TarKind.SYMLINK else stat.S_IFIFO
         if (fd := self._made(at_fd, name, kind)) is None:
             return

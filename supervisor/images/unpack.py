@@ -287,12 +287,7 @@ def _make_other(at_fd: int, name: str, entry: TarEntry, read: Callable[[int], by
             _set_facts(file.fileno(), entry)
             os.utime(file.fileno(), ns=(entry.mtime_ns, entry.mtime_ns))
         return
-    if entry.kind is TarKind.SYMLINK:
-        if not entry.target:
-            raise BadTar("a symbolic link to nothing")
-        os.symlink(entry.target, name, dir_fd=at_fd)
-    else:
-        os.mkfifo(name, 0o600, dir_fd=at_fd)
+    make_special(entry, name, at_fd)
     os.chown(name, entry.uid, entry.gid, dir_fd=at_fd, follow_symlinks=False)
     if entry.kind is TarKind.FIFO:
         os.chmod(name, entry.mode, dir_fd=at_fd)
@@ -305,6 +300,16 @@ def _set_facts(fd: int, entry: TarEntry) -> None:
     os.fchmod(fd, entry.mode)
     for name, value in kept_xattrs(entry.xattrs).items():
         os.setxattr(fd, name, value)
+
+
+def make_special(entry: TarEntry, name: str, at_fd: int) -> None:
+    """Make a symbolic link or a fifo of this name. Raises BadTar, OSError."""
+    if entry.kind is TarKind.SYMLINK:
+        if not entry.target:
+            raise BadTar("a symbolic link to nothing")
+        os.symlink(entry.target, name, dir_fd=at_fd)
+    else:
+        os.mkfifo(name, 0o600, dir_fd=at_fd)
 
 
 def kept_xattrs(xattrs: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -33,7 +33,7 @@ _ESCAPED = LatePattern(rb"\\x([0-9a-f]{2})")
 
 
 @frozen
-class Kill:
+class MemoryKill:
     """One process killed for memory. `cgroup`: its path from the top of the hierarchy; empty if the log names none."""
 
     pid: int  # in the first pid namespace
@@ -53,9 +53,9 @@ class Reader:
     """Reads the log's records one by one, in order."""
 
     def __init__(self) -> None:
-        self._chosen: Kill | None = None
+        self._chosen: MemoryKill | None = None
 
-    def read(self, record: bytes) -> Kill | None:
+    def read(self, record: bytes) -> MemoryKill | None:
         """Return the kill that this record completes; None for every other record, whatever its bytes."""
         head, _, rest = record.partition(b";")
         fields = head.split(b",")
@@ -65,17 +65,17 @@ class Reader:
         if chosen := _CHOSEN.fullmatch(text):
             plain = text.count(b",task_memcg=") == text.count(b",task=") == 1
             path = chosen[1].decode(errors="surrogateescape") if plain else ""
-            self._chosen = Kill(int(chosen[2]), int(fields[2]), path)
+            self._chosen = MemoryKill(int(chosen[2]), int(fields[2]), path)
         elif killed := _KILLED.match(text):
             return self._killed(int(killed[1]), int(fields[2]))
         elif _SPARED.match(text):
             self._chosen = None
         return None
 
-    def _killed(self, pid: int, at_us: int) -> Kill:
+    def _killed(self, pid: int, at_us: int) -> MemoryKill:
         """The first line names the leader of the process; the second may name another of its threads."""
         chosen, self._chosen = self._chosen, None
-        return replace(chosen, at_us=at_us) if chosen is not None else Kill(pid, at_us)
+        return replace(chosen, at_us=at_us) if chosen is not None else MemoryKill(pid, at_us)
 
 
 @frozen
@@ -104,7 +104,7 @@ def is_wanted(report: Report, known: KnownKills) -> bool:
 
 
 def with_kills(
-    report: Report, kills: Iterable[Kill], init: Process, inner: str, known: KnownKills, began: Since
+    report: Report, kills: Iterable[MemoryKill], init: Process, inner: str, known: KnownKills, began: Since
 ) -> Report:
     """Return the report, completed by what the log says about the run of `init` in the cgroup `inner`, a path without
     slashes at its ends.

@@ -51,7 +51,7 @@ class KernelLog:
         self._is_ours = self._fd >= 0 and has_the_logs_numbers()
         self._warned = False
         self._reader = kernellog.Reader()
-        self._kills: deque[kernellog.Kill] = deque(maxlen=KILLS_MAX)
+        self._kills: deque[kernellog.MemoryKill] = deque(maxlen=KILLS_MAX)
         self._thread = threads.pool(1, "kmsg")
         self._reading = threading.Lock()
 
@@ -84,7 +84,7 @@ class KernelLog:
         since = began(init) if self._kills else kernellog.Since(0, 0)
         return kernellog.with_kills(report, tuple(self._kills), init, inner, known, since)
 
-    def read(self) -> tuple[kernellog.Kill, ...]:
+    def read(self) -> tuple[kernellog.MemoryKill, ...]:
         """Return all kills known by now. The first call blocks for the length of the log."""
         with self._reading:
             self._read_on(RECORDS_MAX)

@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import structlog
 
@@ -223,10 +223,10 @@ def runs(state: str, containers: Iterable[str] | None = None) -> list[tuple[str,
     return found
 
 
-def execs(path: str) -> list[str]:
-    """Return the execs that have a directory in this run's."""
+def execs(path: str, but: Collection[str] = ()) -> list[str]:
+    """Return the execs that have a directory in this run's, without those in `but`."""
     try:
-        return os.listdir(f"{path}/{EXECS}")
+        return [name for name in os.listdir(f"{path}/{EXECS}") if name not in but]
     except FileNotFoundError:
         return []
 

@@ -14,18 +14,18 @@ from supervisor.streams.attach import Orders
 if TYPE_CHECKING:
     from supervisor.runtime.foreign_shim.containers import ShimV2Containers
     from supervisor.runtime.foreign_shim.execs import ShimV2Execs
-    from supervisor.runtime.foreign_shim.family import Family
+    from supervisor.runtime.foreign_shim.family import ForeignFamily
 
 
 class ForeignShims:
     """The family of foreign shims, from its first container on: most daemons have none, and load nothing for it."""
 
-    def __init__(self, make: "Callable[[], Family]") -> None:
+    def __init__(self, make: "Callable[[], ForeignFamily]") -> None:
         self._make = make
         self._listener: RunListener | None = None
-        self.family: Family | None = None  # None: nothing can be under a foreign shim yet
+        self.family: ForeignFamily | None = None  # None: nothing can be under a foreign shim yet
 
-    def get(self) -> "Family":
+    def get(self) -> "ForeignFamily":
         if self.family is None:
             self.family = self._make()
             if self._listener is not None:

@@ -30,7 +30,7 @@ class Usage:
 
 
 @mutable
-class Budget:
+class LookBudget:
     """What all looks of one request may take together."""
 
     entries: int = MOST_ENTRIES
@@ -45,11 +45,11 @@ class Budget:
         return self.entries > 0
 
 
-def budget(seconds: float = MOST_SECONDS, entries: int = MOST_ENTRIES) -> Budget:
-    return Budget(entries, time.monotonic() + seconds)
+def budget(seconds: float = MOST_SECONDS, entries: int = MOST_ENTRIES) -> LookBudget:
+    return LookBudget(entries, time.monotonic() + seconds)
 
 
-def of_tree(path: str, left: Budget) -> Usage:
+def of_tree(path: str, left: LookBudget) -> Usage:
     """Return what the directory and all below it take, on its own file system; nothing if it is not there. What comes
     and goes meanwhile may be counted or not."""
     try:
@@ -75,7 +75,7 @@ def of_files(paths: list[str]) -> Usage:
 class _Look:
     """One look at a tree: depth first, with the directories open on the way down."""
 
-    def __init__(self, left: Budget) -> None:
+    def __init__(self, left: LookBudget) -> None:
         self._left = left
         self._seen: set[int] = set()  # inodes of files with more names than one
         self._blocks = 0

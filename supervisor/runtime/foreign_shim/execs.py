@@ -160,8 +160,7 @@ class ShimV2Execs:
         self._hub.watching.drop(key)
 
     def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
-        found = rundir.execs(rundir.path_of(self._place.state, container.id, container.run))
-        return [name for name in found if name not in known]
+        return rundir.execs(rundir.path_of(self._place.state, container.id, container.run), but=known)
 
     async def delete_strays(self, container: Container, known: Collection[str]) -> None:
         for exec_id in self.strays(container, known):

@@ -16,7 +16,7 @@ from supervisor.runtime.oci.runplan import Place
 from supervisor.system.inotify import Inotify
 
 
-class Family:
+class ForeignFamily:
     """The managers of containers and execs, over one hub and its pumps. Arguments: see `Hub`, `ShimV2Containers`."""
 
     def __init__(

@@ -127,7 +127,7 @@ def log_path(root: str, container: Container) -> str:
     return log.path or f"{directory_of(root, container.id)}/{LOG_NAMES[log.driver]}"
 
 
-def layer_usage(container: str, root: str, left: diskuse.Budget) -> tuple[diskuse.Usage, bool]:
+def layer_usage(container: str, root: str, left: diskuse.LookBudget) -> tuple[diskuse.Usage, bool]:
     """Return what the container's writable layer takes, and whether that is memory."""
     directory = f"{directory_of(root, container)}/rootfs"
     scratch = rootfs.scratch_of(directory)

@@ -26,7 +26,7 @@ REMOUNT = "mount -o remount,rw {}, or run exitd outside of a container, or in a 
 
 
 @frozen
-class Refusal:
+class Obstacle:
     """What cannot be done here, and what to do about it."""
 
     why: str
@@ -36,19 +36,19 @@ class Refusal:
         return f"{self.why}: {self.cure}"
 
 
-def unusable(root: str = cgroups.ROOT) -> Refusal | None:
+def unusable(root: str = cgroups.ROOT) -> Obstacle | None:
     """Return why no container can have a cgroup; None if it can. A few system calls. Raises OSError."""
     tops = cgroups.tops(root)
     if not tops:
-        return Refusal(f"no cgroups under {root}", "mount them (systemd and cgroupfs-mount do)")
+        return Obstacle(f"no cgroups under {root}", "mount them (systemd and cgroupfs-mount do)")
     for top in tops:
         if os.statvfs(top).f_flag & os.ST_RDONLY:
             why = f"{top} is mounted read-only, and no container can have a cgroup there"
-            return Refusal(why, REMOUNT.format(top))
+            return Obstacle(why, REMOUNT.format(top))
     return None
 
 
-def lacking(root: str = cgroups.ROOT) -> dict[str, Refusal]:
+def lacking(root: str = cgroups.ROOT) -> dict[str, Obstacle]:
     """Return the controllers of LIMITED by which no container can be limited here.
 
     Reads one to three small files with v2, none with v1. Raises OSError when one cannot be read.
@@ -56,7 +56,7 @@ def lacking(root: str = cgroups.ROOT) -> dict[str, Refusal]:
     if cgroups.mode(root) is not cgroups.Mode.V2:
         mounted = {name for names in cgroups.hierarchies(root) for name in names.split(",")}
         return {
-            name: Refusal(
+            name: Obstacle(
                 f"the cgroup controller {name} is not mounted",
                 f"mount it below {root}, or boot without cgroup_disable=",
             )
@@ -67,14 +67,14 @@ def lacking(root: str = cgroups.ROOT) -> dict[str, Refusal]:
     is_top = not os.path.exists(f"{root}/cgroup.type")  # the top of the tree alone has no such file
     cure = BOOT if is_top else DELEGATE
     whose = "the kernel offers no" if is_top else f"nobody has delegated to {root} the"
-    missing = {name: Refusal(f"{whose} cgroup controller {name}", cure) for name in LIMITED if name not in offered}
+    missing = {name: Obstacle(f"{whose} cgroup controller {name}", cure) for name in LIMITED if name not in offered}
     if is_top:
         return missing
     handed_down = _words(f"{root}/cgroup.subtree_control")
     blocked = [name for name in LIMITED if name in offered and name not in handed_down]
     if blocked and _words(f"{root}/cgroup.procs"):
         why = f"{root} hands down no cgroup controllers as long as processes are in it"
-        missing |= dict.fromkeys(blocked, Refusal(why, EMPTY))
+        missing |= dict.fromkeys(blocked, Obstacle(why, EMPTY))
     return missing
 
 

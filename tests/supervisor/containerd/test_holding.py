@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.containerd import making
-from supervisor.containerd.holding import Held
+from supervisor.containerd.holding import HeldStreams
 from supervisor.model.taskfacts import Task
 from supervisor.model.values import Container, ForeignStreams, Phase, Spec
 from supervisor.system.aside import Aside
@@ -36,7 +36,7 @@ def has_writer(path: Path) -> bool:
 @in_loop
 async def test_the_fifos_have_a_writer_until_they_are_released(tmp_path: Path) -> None:
     c, before = being_made(tmp_path), held_now()
-    held = Held(making.Asides())
+    held = HeldStreams(making.Asides())
     await held.hold(c)
     await held.hold(c)
     assert has_writer(tmp_path / "out") and has_writer(tmp_path / "err")
@@ -51,7 +51,7 @@ async def test_what_is_no_fifo_or_has_gone_is_not_held(tmp_path: Path) -> None:
     (tmp_path / "out").unlink()
     (tmp_path / "err").unlink()
     (tmp_path / "err").write_text("")
-    await Held(making.Asides()).hold(c)
+    await HeldStreams(making.Asides()).hold(c)
     assert not opened_since(before)
 
 
@@ -75,7 +75,7 @@ async def test_fifos_whose_file_system_hangs_are_given_up_and_closed_when_it_com
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", hangs)
         patched.setattr(os, "open", opens)
-        await Held(making.Asides(asked=Aside(limit_seconds=0.05))).hold(c)
+        await HeldStreams(making.Asides(asked=Aside(limit_seconds=0.05))).hold(c)
         assert opened == []
         hung.set()
         await until(lambda: len(opened) == 2, "the fifos")

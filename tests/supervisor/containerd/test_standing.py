@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shim.frozen import replace
-from supervisor.containerd.standing import Standing, place_of
+from supervisor.containerd.standing import StandingWords, place_of
 from supervisor.containerd.tasks import WORDS, look
 from supervisor.engine.containers import Containers
 from supervisor.model.errors import ShimFailed
@@ -30,7 +30,7 @@ def word(state: Path, c: Container) -> str:
 
 @in_loop
 async def test_of_every_phase_the_word_is_what_state_says_or_there_is_none(tmp_path: Path) -> None:
-    standing, c = Standing(Containers(), str(tmp_path)), task(tmp_path)
+    standing, c = StandingWords(Containers(), str(tmp_path)), task(tmp_path)
     for before in Phase:
         for phase in Phase:
             for shown in (before, phase):
@@ -42,7 +42,7 @@ async def test_of_every_phase_the_word_is_what_state_says_or_there_is_none(tmp_p
 
 @in_loop
 async def test_while_anything_changes_it_there_is_no_word_whatever_is_shown(tmp_path: Path) -> None:
-    standing, c = Standing(Containers(), str(tmp_path)), task(tmp_path, Phase.RUNNING)
+    standing, c = StandingWords(Containers(), str(tmp_path)), task(tmp_path, Phase.RUNNING)
     standing.settle(c)
     standing.turning(c)
     assert word(tmp_path, c) == ""
@@ -61,9 +61,9 @@ async def test_what_an_earlier_exitd_wrote_stays_if_it_is_what_was_stored_and_no
     containers, c = Containers(), task(tmp_path, Phase.RUNNING)
     containers.recovering[c.id] = object()  # type: ignore[assignment]  # what is looked up has an event
     os.symlink("running", place_of(str(tmp_path), c))
-    Standing(containers, str(tmp_path)).look_up(c)
+    StandingWords(containers, str(tmp_path)).look_up(c)
     assert word(tmp_path, c) == "running"
-    standing = Standing(containers, str(tmp_path))
+    standing = StandingWords(containers, str(tmp_path))
     standing.look_up(replace(c, phase=Phase.STARTING))  # its exitd was killed before it could take the word away
     assert word(tmp_path, c) == ""
     standing.settle(c)
@@ -75,7 +75,7 @@ async def test_what_an_earlier_exitd_wrote_stays_if_it_is_what_was_stored_and_no
 
 @in_loop
 async def test_where_the_word_cannot_be_taken_away_nothing_is_changed(tmp_path: Path) -> None:
-    standing, c = Standing(Containers(), str(tmp_path)), task(tmp_path, Phase.RUNNING)
+    standing, c = StandingWords(Containers(), str(tmp_path)), task(tmp_path, Phase.RUNNING)
     standing.settle(c)
     os.unlink(place := place_of(str(tmp_path), c))
     os.mkdir(place)
@@ -90,7 +90,7 @@ async def test_where_the_word_cannot_be_taken_away_nothing_is_changed(tmp_path: 
 
 @in_loop
 async def test_a_word_that_cannot_be_written_is_none_and_comes_with_the_next_change(tmp_path: Path) -> None:
-    standing, c = Standing(Containers(), str(tmp_path)), task(tmp_path)
+    standing, c = StandingWords(Containers(), str(tmp_path)), task(tmp_path)
     os.rmdir(directory := os.path.dirname(place_of(str(tmp_path), c)))
     standing.settle(c)
     os.mknod(directory)
@@ -103,7 +103,7 @@ async def test_a_word_that_cannot_be_written_is_none_and_comes_with_the_next_cha
 
 @in_loop
 async def test_of_what_is_no_task_or_a_sandbox_nothing_is_written(tmp_path: Path) -> None:
-    standing, c = Standing(Containers(), str(tmp_path)), task(tmp_path, Phase.RUNNING)
+    standing, c = StandingWords(Containers(), str(tmp_path)), task(tmp_path, Phase.RUNNING)
     for spec in (Spec("web"), replace(c.spec, pod=Pod())):
         for step in (standing.settle, standing.look_up, standing.turning, standing.turned):
             step(replace(c, spec=spec))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from supervisor.model.values import Exited, ExitStatus, Process, Report, Signaled, Source
 from supervisor.monitor import kernellog
-from supervisor.monitor.kernellog import Kill, KnownKills, Reader, Since
+from supervisor.monitor.kernellog import KnownKills, MemoryKill, Reader, Since
 
 INNER = "system.slice/exitd-box.scope"
 INIT = Process(28900, 74_000)
@@ -46,7 +46,7 @@ def killed(pid: int, command: bytes = b"tail", where: bytes = b"Memory cgroup ou
     return where + b": Killed process %d (%s) total-vm:34520kB, anon-rss:32128kB, UID:0" % (pid, command)
 
 
-def read(*records: bytes) -> list[Kill]:
+def read(*records: bytes) -> list[MemoryKill]:
     reader = Reader()
     return [kill for each in records if (kill := reader.read(each)) is not None]
 
@@ -77,32 +77,32 @@ def test_what_programs_write_into_the_log_is_nobodys_evidence(pid: int, command:
 
 @pytest.mark.parametrize("where", [b"Out of memory", b"Out of memory (oom_kill_allocating_task)"])
 def test_a_machine_without_memory_kills_too(where: bytes) -> None:
-    assert read(record(chosen(7, "/a")), record(killed(7, where=where))) == [Kill(7, 1_063_751_891, "/a")]
+    assert read(record(chosen(7, "/a")), record(killed(7, where=where))) == [MemoryKill(7, 1_063_751_891, "/a")]
 
 
 def test_a_kill_whose_first_line_the_kernel_left_out_has_no_cgroup_and_not_anothers() -> None:
     first = (record(chosen(7, "/a")), record(killed(7)))
-    assert read(*first, record(killed(8))) == [Kill(7, 1_063_751_891, "/a"), Kill(8, 1_063_751_891)]
+    assert read(*first, record(killed(8))) == [MemoryKill(7, 1_063_751_891, "/a"), MemoryKill(8, 1_063_751_891)]
 
 
 def test_a_process_is_named_by_its_leader_whichever_thread_the_kernel_killed() -> None:
-    assert read(record(chosen(7, "/a")), record(killed(9))) == [Kill(7, 1_063_751_891, "/a")]
+    assert read(record(chosen(7, "/a")), record(killed(9))) == [MemoryKill(7, 1_063_751_891, "/a")]
 
 
 def test_a_process_that_was_ending_already_was_not_killed_for_memory() -> None:
     spared = record(b"Memory cgroup out of memory: OOM victim 7 (tail) is already exiting. Skip killing the task")
-    assert read(record(chosen(7, "/a")), spared, record(killed(8))) == [Kill(8, 1_063_751_891)]
+    assert read(record(chosen(7, "/a")), spared, record(killed(8))) == [MemoryKill(8, 1_063_751_891)]
 
 
 # -- what it means for an end
 
 
-def weighed(report: Report, *kills: Kill, known: KnownKills = NOT_REPORTED) -> int:
+def weighed(report: Report, *kills: MemoryKill, known: KnownKills = NOT_REPORTED) -> int:
     return kernellog.with_kills(report, kills, INIT, INNER, known, BEGAN).oom_kills
 
 
-def kill(pid: int = INIT.pid, at_us: int = BEGAN.about_us + 5, cgroup: str = f"/{INNER}") -> Kill:
-    return Kill(pid, at_us, cgroup)
+def kill(pid: int = INIT.pid, at_us: int = BEGAN.about_us + 5, cgroup: str = f"/{INNER}") -> MemoryKill:
+    return MemoryKill(pid, at_us, cgroup)
 
 
 @pytest.mark.parametrize("cgroup", [f"/{INNER}", f"/{INNER}/below", ""])
@@ -122,7 +122,7 @@ def test_an_init_whom_the_log_names_was_killed_for_memory(cgroup: str) -> None:
     ],
     ids=["another process", "before it began", "in another cgroup", "one with a longer name", "one of the same name"],
 )
-def test_an_init_whom_the_log_does_not_name_ended_for_reasons_unknown(other: Kill) -> None:
+def test_an_init_whom_the_log_does_not_name_ended_for_reasons_unknown(other: MemoryKill) -> None:
     assert weighed(KILLED, other) == 0
 
 
@@ -138,7 +138,7 @@ def test_a_child_that_was_killed_is_counted_where_init_ended_by_itself() -> None
 @given(
     st.integers(0, 5), st.lists(st.builds(kill, pid=PIDS, at_us=TIMES)), st.sampled_from([Exited(0), Signaled(SIGKILL)])
 )
-def test_the_log_never_takes_away_from_a_count(kills: int, found: list[Kill], status: ExitStatus) -> None:
+def test_the_log_never_takes_away_from_a_count(kills: int, found: list[MemoryKill], status: ExitStatus) -> None:
     report = dataclasses.replace(KILLED, status=status, oom_kills=kills)
     assert weighed(report, *found) >= kills
 

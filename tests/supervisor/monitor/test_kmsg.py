@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.model.values import Exited, Process, Report, Signaled, Source
 from supervisor.monitor import kmsg
-from supervisor.monitor.kernellog import Kill, KnownKills
+from supervisor.monitor.kernellog import KnownKills, MemoryKill
 from supervisor.monitor.kmsg import KernelLog
 from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop
@@ -139,5 +139,5 @@ async def test_a_long_log_is_the_threads_and_so_is_one_that_a_thread_reads(
 
 def test_the_machines_own_log_is_read_to_its_end() -> None:
     log = KernelLog()
-    assert all(isinstance(kill, Kill) for kill in log.read())
+    assert all(isinstance(kill, MemoryKill) for kill in log.read())
     log.close()

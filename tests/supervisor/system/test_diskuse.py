@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from supervisor.system import diskuse
-from supervisor.system.diskuse import Budget, Usage, budget
+from supervisor.system.diskuse import LookBudget, Usage, budget
 
 
 def du(path: pathlib.Path) -> int:
@@ -41,8 +41,8 @@ def test_a_link_in_the_place_of_the_top_is_not_followed(tmp_path: pathlib.Path) 
     assert diskuse.of_tree(str(tmp_path / "link"), budget()) == Usage(complete=False)
 
 
-@pytest.mark.parametrize("left", [Budget(2, 1e18), Budget(2 * diskuse.TURN_ENTRIES, 5.0, lambda: 5.0)])
-def test_with_too_many_entries_or_too_late_it_says_so(tmp_path: pathlib.Path, left: Budget) -> None:
+@pytest.mark.parametrize("left", [LookBudget(2, 1e18), LookBudget(2 * diskuse.TURN_ENTRIES, 5.0, lambda: 5.0)])
+def test_with_too_many_entries_or_too_late_it_says_so(tmp_path: pathlib.Path, left: LookBudget) -> None:
     for number in range(diskuse.TURN_ENTRIES + 10):
         (tmp_path / str(number)).touch()
     assert not diskuse.of_tree(str(tmp_path), left).complete

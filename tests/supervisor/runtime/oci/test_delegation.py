@@ -59,7 +59,7 @@ def test_a_delegated_cgroup_with_processes_in_it_hands_down_what_it_did_before(d
     found = delegation.lacking(str(delegated))
     assert list(found) == ["memory", "cpu", "pids"]
     why = f"{delegated} hands down no cgroup controllers as long as processes are in it"
-    assert set(found.values()) == {delegation.Refusal(why, delegation.EMPTY)}
+    assert set(found.values()) == {delegation.Obstacle(why, delegation.EMPTY)}
     put(delegated / "cgroup.subtree_control", "cpu pids\n")
     assert list(delegation.lacking(str(delegated))) == ["memory"]
 
