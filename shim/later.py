@@ -26,6 +26,16 @@ def later(name: str, **given: object) -> None:
         sys.modules[name] = _Later(name, given)
 
 
+def load(name: str) -> None:
+    """Load a module that `later` has put off, now; one that is loaded stays. Raises what its import raises; the next
+    use of a stand-in tries again."""
+    module = sys.modules.get(name)
+    if module is None:
+        importlib.import_module(name)
+    elif isinstance(module, _Later):
+        module.load()
+
+
 @contextlib.contextmanager
 def without(name: str) -> Iterator[None]:
     """For the block a module that is not loaded yet cannot be imported, so that a library goes without it."""
@@ -47,14 +57,17 @@ class _Later(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):  # asked of every module by tools that look for one
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        with _leaving:
-            if sys.modules.get(self.__name__) is self:
-                del sys.modules[self.__name__]
-        vars(self).update(vars(importlib.import_module(self.__name__)))  # waits while another thread loads it
+        self.load()
         try:
             return vars(self)[name]
         except KeyError as error:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from error
+
+    def load(self) -> None:
+        with _leaving:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+        vars(self).update(vars(importlib.import_module(self.__name__)))  # waits while another thread loads it
 
 
 def _is_function(thing: object) -> bool:

@@ -11,6 +11,7 @@ from _operator import _compare_digest
 from _pickle import PicklingError
 
 from shim.later import OF_INSPECT, PURE_PROTOBUF, later, without
+from supervisor.system import late
 
 later(PURE_PROTOBUF)
 later("bz2")
@@ -23,13 +24,7 @@ for _name in ("hashlib", "tarfile", "tempfile", "filecmp", "shlex"):  # for imag
     later(_name)
 for _name in ("tomllib", "ipaddress", "difflib"):  # for a configuration, for addresses, for the advice on a wrong name
     later(_name)
-# What no start needs: images are read and written by few calls, and few daemons have containers under foreign shims.
-for _name in ("changes", "extract", "files", "instructions", "layout", "merge", "pack", "saved", "streams", "tar"):
-    later(f"supervisor.images.{_name}")
-for _name in ("images.tarwriter", "images.tools", "images.unpack"):
-    later(f"supervisor.{_name}")
-for _name in ("binary", "family"):
-    later(f"supervisor.runtime.foreign_shim.{_name}")
+late.put_off()
 with without("ssl"):  # 4 ms of processor and 1 MB for TLS, of which exitd's event loop speaks none; grpc brings its own
     import asyncio
 import datetime

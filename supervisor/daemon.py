@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from shim import programs
+from shim import later, programs
 from shim.frozen import mutable
 from shim.names import STATE_PATH_LIMIT
 from supervisor import __version__
@@ -103,7 +103,7 @@ from supervisor.runtime.oci.watching import Watching
 from supervisor.store.database import Store
 from supervisor.store.events import EventLog
 from supervisor.store.groupcommit import ROOM_BYTES
-from supervisor.system import systemd, threads, watchdog
+from supervisor.system import late, systemd, threads, watchdog
 from supervisor.system.clock import SystemClock
 from supervisor.system.inotify import Inotify
 from supervisor.system.watchdog import Watchdog
@@ -114,6 +114,7 @@ if TYPE_CHECKING:
 LOCK_SECONDS = 5.0  # for the lock of a child of a killed exitd, which is about to execute its program
 LOCK_RETRY_SECONDS = 0.02
 GRACE_SECONDS = 5.0
+LOOK_UP_SECONDS = 10.0  # after that, what the start has put off is loaded beside the look-ups
 
 log = structlog.get_logger(__name__)
 
@@ -417,7 +418,7 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         networks.begin()
         node.spawn(keeper.greet())
         node.spawn(reloads.forever())
-        node.spawn(_probe_rest(evidence, settings.state))
+        node.spawn(_probe_rest(evidence, settings.state, node))
         foundlings = Foundlings(runs, settings.state)
         foundlings.begin(inotify)
         node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys, networks.look)))
@@ -572,18 +573,28 @@ async def _until_told_to_stop() -> None:
     log.info("stopping; containers live on")
 
 
-async def _probe_rest(evidence: Evidence, state: str) -> None:
+async def _probe_rest(evidence: Evidence, state: str, node: Node) -> None:
     """Run the other probes in the background: tens of milliseconds of children and files must not delay the first
-    call."""
+    call. What the start has put off is loaded when the containers have been looked up."""
     run = asyncio.get_running_loop().run_in_executor
     evidence.found = await run(None, probe.evidence, state, evidence.found)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_UP_SECONDS):
+            for looked_up in tuple(node.containers.recovering.values()):
+                await looked_up.wait()
     await run(None, load_rest)
 
 
 def load_rest() -> None:
     """Load what must be there before descriptors have run out: hashlib, which goes on without those of its functions
-    whose files it cannot open then, for as long as this process lives."""
+    whose files it cannot open then, for as long as this process lives; and exitd's own modules, whose files an upgrade
+    replaces below this process."""
     hashlib.sha256(hashlib.blake2b().digest())
+    for name in late.MODULES:
+        try:
+            later.load(name)
+        except (ImportError, OSError) as error:
+            log.warning("a module could not be loaded; its first use tries again", module=name, why=str(error))
 
 
 def _info(

@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shim import later as module
-from shim.later import OF_INSPECT, cleandoc, later, without
+from shim.later import OF_INSPECT, cleandoc, later, load, without
 
 
 @given(st.text(alphabet="a \t\n"))
@@ -38,6 +39,24 @@ def test_a_module_is_loaded_when_something_of_it_is_used(monkeypatch: pytest.Mon
         seen.nothing  # noqa: B018
     later("colorsys")
     assert sys.modules["colorsys"] is real
+
+
+def test_what_was_put_off_can_be_loaded_and_one_that_fails_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    later("put_off_here")
+    seen = importlib.import_module("put_off_here")
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError):
+            load("put_off_here")
+    (tmp_path / "put_off_here.py").write_text("VALUE = object()")
+    importlib.invalidate_caches()
+    load("put_off_here")
+    real = sys.modules["put_off_here"]
+    assert real is not seen and seen.VALUE is real.VALUE
+    del sys.modules["put_off_here"]
+    load("sys")
 
 
 def test_two_threads_that_use_a_module_first_at_the_same_time_have_the_same_one(
@@ -143,6 +162,16 @@ def test_the_daemon_does_without_what_it_seldom_or_never_uses() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "\n"
+
+
+def test_the_daemon_has_all_its_modules_before_the_files_below_it_change() -> None:
+    code = (
+        "import sys, supervisor.__main__; from supervisor import daemon; from supervisor.system.late import MODULES;"
+        "there = lambda: sum(hasattr(sys.modules[name], '__file__') for name in MODULES);"
+        "print(there()); daemon.load_rest(); print(there() - len(MODULES))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0\n0\n"
 
 
 def test_the_daemon_has_its_hashes_also_when_descriptors_have_run_out_since() -> None:
