@@ -141,7 +141,7 @@ GONE_SECONDS = 30.0  # how long a call waits for what is being removed or cleane
 ANSWER_SECONDS = 0.004  # after ends have been shown, until the rest of the work with them begins
 STORM_ENDS = 8  # so many of which the rest is not done are a storm
 STORM_LOOK_SECONDS = 0.05  # a storm is over when fewer than that have come in this time
-STORM_SECONDS = 2.0  # how long the rest waits at most; shims wait longer (`runplan.REST_MS`)
+STORM_SECONDS = 2.0  # how long the rest waits at most
 END_SEEN_SECONDS = 5.0  # from an init's end to the first witness's word, a stopped shim's patience included
 
 

@@ -21,7 +21,7 @@ LOGGER_DRAIN_MS = 10_000  # for a logger program, which must also write the outp
 PROGRAMS_AT_ONCE = 32  # directories and containers in which programs are looked at
 SOURCES_AT_ONCE = 32  # paths on which file systems may hang
 CLEAR_SECONDS = 120.0  # a volume of many files takes its time
-REST_MS = 3000  # the runtime's delete waits so long for exitd to say that clients have their answers
+REST_MS = 500  # the runtime's delete waits so long for exitd to say that clients have their answers
 
 T = TypeVar("T")
 
