@@ -172,6 +172,7 @@ def fill(wanted: Wanted, keeper: bool) -> None:
 
 
 def plan_of(wanted: Wanted, keeper: bool) -> plan.Plan:
+    """Return what the shim is to do. `keeper`: there is one, and it gets the run."""
     pid_file = f"{wanted.directory}/{names.PID_FILE}"
     create = ("create", "--bundle", wanted.bundle, "--pid-file", pid_file, wanted.id)
     return plan.Plan(
@@ -244,6 +245,7 @@ def spawn_directly(wanted: Wanted, program: str, seats: list[int]) -> int:
 
 
 def word_of(wanted: Wanted, data: bytes, descriptors: list[int]) -> launch.Created:
+    """Return what the shim has reported of its create. Raises Failed, with the next step."""
     if not data:
         raise Failed("exitd-shim died during create; try again")
     status = launch.parse_status(data, descriptors)

@@ -37,6 +37,7 @@ class Started:
 
 
 def encode_mark(mark: Mark) -> bytes:
+    """Return the text of the file `byhand`, which `decode_mark` reads."""
     return fields.encode(
         "exitd-byhand",
         [

@@ -122,6 +122,7 @@ def wait_pod(pod: str) -> Call[tuple[values.Exit, ...]]:
 
 
 def exec(container: str, args: Sequence[str], fields: Mapping[str, Any]) -> Call[values.Exec]:
+    """`fields`: of ExecSpec, but for `env`, a mapping. Raises TypeError for args in one text."""
     if isinstance(args, str):
         raise TypeError('args: give a list of words, as ["sh", "-c", "exit 7"]')
     env = [f"{key}={value}" for key, value in (fields.get("env") or {}).items()]

@@ -75,6 +75,7 @@ def report(findings: list[Finding]) -> str:
 
 
 def machine() -> Iterator[Finding]:
+    """Yield whether this user and this kernel have what exitd needs."""
     root = os.geteuid() == 0
     yield _finding("root", Capability(root, f"uid {os.geteuid()}", "" if root else "run exitd as root"), fatal=True)
     new = probe.kernel() >= OLDEST_KERNEL
@@ -118,6 +119,7 @@ def controllers(root: str = CGROUP_ROOT) -> Capability:
 
 
 def tools() -> Iterator[Finding]:
+    """Yield which runtimes, programs and features of the kernel there are, and what they can do."""
     found = [path for name in RUNTIMES if (path := shutil.which(name))]
     cure = "" if found else "apt-get install --no-install-recommends runc (or crun)"
     yield _finding(
@@ -191,6 +193,7 @@ def watching(pidfd: Capability, procevents: Capability) -> Capability:
 
 
 def places(state: str) -> Iterator[Finding]:
+    """Yield on which file system the state directory is, and how much is free there."""
     place = probe.existing_parent(state)
     kind = probe.file_system(place)
     free = shutil.disk_usage(place).free // 2**20

@@ -228,6 +228,7 @@ class Disk:
 
 
 def write_durably(path: str, data: bytes) -> None:
+    """Write the whole file and flush it. Raises OSError, with ENOSPC where only a part found room."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         if os.write(fd, data) != len(data):

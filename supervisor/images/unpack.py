@@ -313,6 +313,7 @@ def make_special(entry: TarEntry, name: str, at_fd: int) -> None:
 
 
 def kept_xattrs(xattrs: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the attributes that a layer's file keeps: capabilities, access lists, and users' own without overlay's."""
     return {
         name: value
         for name, value in xattrs.items()
