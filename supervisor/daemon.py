@@ -26,25 +26,25 @@ from supervisor import __version__
 from supervisor.api import replies, sockets
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
-from supervisor.api.doors import (
-    ChangeDoors,
-    ContainerDoors,
-    DaemonDoors,
-    ImageDoors,
-    NetworkDoors,
-    PodDoors,
-    RecordDoors,
-    ShutdownDoors,
-    StatsDoors,
-    UsageDoors,
-    VolumeDoors,
-    methods_of,
-)
-from supervisor.api.files import FileDoors
+from supervisor.api.files import FileServicer
 from supervisor.api.health import HealthService
 from supervisor.api.server import ApiServer
-from supervisor.api.streams import StreamDoors
-from supervisor.api.watches import WatchDoors
+from supervisor.api.servicers import (
+    ChangeServicer,
+    ContainerServicer,
+    DaemonServicer,
+    ImageServicer,
+    NetworkServicer,
+    PodServicer,
+    RecordServicer,
+    ShutdownServicer,
+    StatsServicer,
+    UsageServicer,
+    VolumeServicer,
+    methods_of,
+)
+from supervisor.api.streams import StreamServicer
+from supervisor.api.watches import WatchServicer
 from supervisor.config.reload import Configuration, Reloads
 from supervisor.config.settings import CgroupDriver, Config, Limits
 from supervisor.containerd import adapter, liveusage
@@ -54,11 +54,10 @@ from supervisor.engine.admission import Admission, uses_systemd
 from supervisor.engine.diskusages import DiskUsages
 from supervisor.engine.execlife import Execs
 from supervisor.engine.exits import Exits, SecondWitness
-from supervisor.engine.filedesk import FileDesk
-from supervisor.engine.foundlings import Foundlings
+from supervisor.engine.fileservice import FileService
 from supervisor.engine.idranges import IdRanges
-from supervisor.engine.imagedesk import ImageDesk, pause_directory, pause_root
-from supervisor.engine.networkdesk import NetworkDesk
+from supervisor.engine.imageservice import ImageService, pause_directory, pause_root
+from supervisor.engine.networkservice import NetworkService
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
 from supervisor.engine.participants import Participant
@@ -66,15 +65,16 @@ from supervisor.engine.reconcile import ReconcileParts
 from supervisor.engine.runs import Runs
 from supervisor.engine.services import services_over
 from supervisor.engine.sizewatch import SizeWatch
-from supervisor.engine.statsdesk import StatsDesk
-from supervisor.engine.streamdesk import StreamDesk
-from supervisor.engine.volumedesk import VolumeDesk
+from supervisor.engine.statsservice import StatsService
+from supervisor.engine.streamservice import StreamService
+from supervisor.engine.unknownruns import UnknownRuns
 from supervisor.engine.volumefill import VolumeFill
+from supervisor.engine.volumeservice import VolumeService
 from supervisor.external.containerdtasks import ContainerdTasks
 from supervisor.external.observer import Observer
 from supervisor.external.runcroot import RuncRoot
-from supervisor.external.watchdesk import WatchDesk
 from supervisor.external.watchlist import WatchList, WatchSource
+from supervisor.external.watchservice import WatchService
 from supervisor.images.documents import host_platform
 from supervisor.images.facts import ImageLimits as ImageLimits
 from supervisor.images.store import Images
@@ -326,19 +326,19 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         )
         second_witness = KernelsCount(kernel_log, manager)
         exits = Exits(node, second_witness)
-        networks = NetworkDesk(node, settings.now, settings.root, settings.state)
+        networks = NetworkService(node, settings.now, settings.root, settings.state)
         runs = Runs(node, exits, networks.attach)
         execs = Execs(node, ExecRuntimes(NativeExecs(place, watching), foreign), second_witness)
         stack.push_async_callback(node.close)
         images, layers = await asyncio.gather(
             asyncio.to_thread(_open_images, settings), asyncio.to_thread(layertrial.try_layer, settings.root)
         )
-        desk = ImageDesk(images)
-        stack.push_async_callback(desk.close)
+        image_service = ImageService(images)
+        stack.push_async_callback(image_service.close)
         _warn_of_layers(layers, settings.now())
         refusal = "" if layers.works else f"{layers.detail}; {layers.cure}"
         ids = IdRanges(node.containers, settings.now, settings.root)
-        admission = Admission(node.containers, desk, settings.now, refusal, networks, ids)
+        admission = Admission(node.containers, image_service, settings.now, refusal, networks, ids)
         services = services_over(runs, manager, execs, admission, settings)
         stack.callback(services.prober.close)
         stack.callback(services.pod_keeper.close)
@@ -347,31 +347,31 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         task_execs = TaskExecs(node, services.execs, execs, asides)
         relays = adapter.Relays(node.spawn, settings.state, asides)
         tasks = adapter.Tasks(node, task_execs, settings.state, asides, relays)
-        file_desk = FileDesk(node, services.containers, desk, settings)
-        volume_desk = VolumeDesk(settings.root, node.containers)
+        file_service = FileService(node, services.containers, image_service, settings)
+        volume_service = VolumeService(settings.root, node.containers)
         held = recovery.HeldBefore(node, execs, early)
         node.join(
             *(tasks, runs, execs, services.ending, services.hooks, services.pod_keeper, services.prober),
-            *(services.changing, desk, volume_desk, file_desk, services.last_words, networks, ids),
+            *(services.changing, image_service, volume_service, file_service, services.last_words, networks, ids),
             *(held, ReadyReplies()),
         )
         tasks.begin()
         damaged = await recovery.load(node, settings.state)
         if any(container.spec.runtime_type for container in node.containers.values()):
-            await foreign.get().hub.serve()
+            await foreign.get().registry.serve()
         await execs.load(settings.state)
         held.begin()
         await networks.load()
         await execs.find_rest()
-        desk.hold_only(
+        image_service.hold_only(
             {c.id: c.spec.image_id for c in node.containers.values() if c.spec.image_id},
             undecided={c.id for c in node.containers.values() if c.damaged and not c.spec.image_id},
         )
-        node.spawn(volume_desk.sweep())
-        node.spawn(file_desk.thaw_left())
+        node.spawn(volume_service.sweep())
+        node.spawn(file_service.thaw_left())
         reloads = Reloads(configuration, inotify)
-        streams = StreamDesk(node, settings.state, services.execs.target, manager.orders, services.last_words)
-        observer, watches = _watch_desk(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
+        streams = StreamService(node, settings.state, services.execs.target, manager.orders, services.last_words)
+        observer, watches = _watch_service(node, monitor, inotify, kernel_log, kernel, zombie_readable=zombie.works)
         stack.push_async_callback(watches.close)
         await watches.load()
         why_not_ready = partial(_why_not_ready, node, health)
@@ -379,20 +379,20 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         metrics = MetricsPages(asked)
         stack.push_async_callback(metrics.close)
         methods = methods_of(
-            ContainerDoors(services.containers, services.pods, services.execs, streams),
-            ChangeDoors(services.changing),
-            RecordDoors(services.containers, inotify),
-            DaemonDoors(partial(_info, configuration, node, keeper, evidence, kernel, layers), metrics.text),
-            PodDoors(services.pods),
-            ImageDoors(desk),
-            VolumeDoors(volume_desk),
-            NetworkDoors(networks),
-            StatsDoors(StatsDesk(node.containers, manager, clock, liveusage.measure)),
-            FileDoors(file_desk),
-            UsageDoors(DiskUsages(node.containers, desk, settings.root)),
-            StreamDoors(streams),
-            WatchDoors(watches),
-            ShutdownDoors(services.shutdown),
+            ContainerServicer(services.containers, services.pods, services.execs, streams),
+            ChangeServicer(services.changing),
+            RecordServicer(services.containers, inotify),
+            DaemonServicer(partial(_info, configuration, node, keeper, evidence, kernel, layers), metrics.text),
+            PodServicer(services.pods),
+            ImageServicer(image_service),
+            VolumeServicer(volume_service),
+            NetworkServicer(networks),
+            StatsServicer(StatsService(node.containers, manager, clock, liveusage.measure)),
+            FileServicer(file_service),
+            UsageServicer(DiskUsages(node.containers, image_service, settings.root)),
+            StreamServicer(streams),
+            WatchServicer(watches),
+            ShutdownServicer(services.shutdown),
         )
         machine = host_platform()
         sandboxes = adapter.SandboxPlace(
@@ -419,15 +419,15 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         node.spawn(keeper.greet())
         node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state, node))
-        foundlings = Foundlings(runs, settings.state)
-        foundlings.begin(inotify)
-        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, foundlings, execs.keys, networks.look)))
+        unknownruns = UnknownRuns(runs, settings.state)
+        unknownruns.begin(inotify)
+        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, unknownruns, execs.keys, networks.look)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         gc.enable()
         await _until_told_to_stop()
         systemd.stopping()
         services.last_words.stop()
-        desk.stop()
+        image_service.stop()
 
 
 def _warn_of_cgroups(driver: CgroupDriver) -> None:
@@ -521,9 +521,9 @@ class KernelsCount(SecondWitness):
             return None
 
 
-def _watch_desk(
+def _watch_service(
     node: Node, monitor: Monitor, inotify: Inotify, kernel_log: KernelLog, kernel: KernelWord, *, zombie_readable: bool
-) -> tuple[Observer, WatchDesk]:
+) -> tuple[Observer, WatchService]:
     """What exitd watches and does not run."""
     watches = WatchList()
     observer = Observer(
@@ -539,7 +539,7 @@ def _watch_desk(
             target, inotify, observer.observe, observer.missed, observer.lacks_names, observer.name
         ),
     }
-    return observer, WatchDesk(observer, watches, node.store, node.clock, sources, kernel.trouble)
+    return observer, WatchService(observer, watches, node.store, node.clock, sources, kernel.trouble)
 
 
 def _containerd(socket: str) -> "Containerd":

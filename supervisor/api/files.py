@@ -44,7 +44,7 @@ class FileCalls(Protocol):
         """Yield what differs from the image. An async generator function, as `copy_from`."""
 
 
-class FileDoors:
+class FileServicer:
     """Answers the calls about files. `CopyTo` gets all its requests."""
 
     def __init__(self, files: FileCalls) -> None:

@@ -12,7 +12,7 @@ import grpc.aio
 import structlog
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]  # ships no py.typed
 
-from supervisor.api import grpcdoor, health, serving, sockets, table
+from supervisor.api import grpcservicer, health, serving, sockets, table
 from supervisor.api.begun import once_begun
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls, Methods
@@ -114,7 +114,7 @@ class GrpcServer:
         most = ("grpc.max_allowed_incoming_connections", listening.grpc_connections(listening.limit()))
         server = grpc.aio.server(options=(*_OPTIONS, most), maximum_concurrent_rpcs=MOST_CALLS)
         unfinished = self._unfinished = Unfinished()
-        serving.add(server, grpcdoor.servicer(self._methods, self._calls, self._callers), unfinished=unfinished)
+        serving.add(server, grpcservicer.servicer(self._methods, self._calls, self._callers), unfinished=unfinished)
         serving.add(server, self._health, health.SERVICE, unfinished=unfinished)
         names = (table.EXITD.full_name, health.SERVICE.full_name, REFLECTION.full_name)
         serving.add(server, reflection.aio.ReflectionServicer(names), REFLECTION, unfinished=unfinished)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from supervisor.api import health, sockets, ttrpcdoor
+from supervisor.api import health, sockets, ttrpcservices
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Calls, Methods
 from supervisor.api.firstclient import LateGrpc
@@ -47,7 +47,9 @@ class ApiServer:
         self._calls = Calls()
         self._grpc: LateGrpc | None = None
         self._where = ttrpc
-        self._ttrpc = Server(ttrpcdoor.table(methods, self._calls, self.health), failure_of=ttrpcdoor.failure_of)
+        self._ttrpc = Server(
+            ttrpcservices.table(methods, self._calls, self.health), failure_of=ttrpcservices.failure_of
+        )
 
     async def start(self) -> None:
         """Bind and serve what does not serve yet; gRPC begins with its first client. A live socket is taken from its

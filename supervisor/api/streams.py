@@ -36,7 +36,7 @@ class Left(Exception):
     """The client has detached."""
 
 
-class StreamDoors:
+class StreamServicer:
     """Standard streams. `Attach` gets all its requests."""
 
     def __init__(self, streams: Streams) -> None:

@@ -20,7 +20,7 @@ class Watches(Protocol):
         """Return the number of the newest event."""
 
 
-class WatchDoors:
+class WatchServicer:
     """Answers the calls about what exitd watches and does not run."""
 
     def __init__(self, watches: Watches) -> None:

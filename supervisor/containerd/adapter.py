@@ -5,7 +5,6 @@ import contextlib
 
 from supervisor.containerd import making
 from supervisor.containerd.callers import Turns
-from supervisor.containerd.door import Door
 from supervisor.containerd.ends import Ends
 from supervisor.containerd.execs import TaskExecs
 from supervisor.containerd.holding import HeldStreams
@@ -15,6 +14,7 @@ from supervisor.containerd.relays import Relays
 from supervisor.containerd.sandboxes import Sandboxes
 from supervisor.containerd.service import AdapterParts, SandboxPlace, TaskService
 from supervisor.containerd.standing import StandingWords
+from supervisor.containerd.taskserver import TaskServer
 from supervisor.engine.node import Node
 from supervisor.engine.participants import Participant
 from supervisor.model.values import Container, Phase
@@ -86,8 +86,8 @@ async def serve(stack: contextlib.AsyncExitStack, parts: AdapterParts, inotify: 
     turns, service = Turns(), TaskService(parts)
     ends = Ends(parts.runs.node, service, turns, publisher, parts.state, parts.asides, parts.relays)
     sandboxes = Sandboxes(parts.runs.node, service, parts.services.ending, parts.sandboxes, parts.asides)
-    door = Door(parts.runs.node, service, sandboxes, ends, turns, publisher, parts.state)
+    server = TaskServer(parts.runs.node, service, sandboxes, ends, turns, publisher, parts.state)
     await parts.task_execs.load()
-    await door.start(inotify)
-    stack.push_async_callback(door.stop)
+    await server.start(inotify)
+    stack.push_async_callback(server.stop)
     publisher.begin()

@@ -18,7 +18,7 @@ from supervisor.ttrpc.faults import CallFailed
 from supervisor.ttrpc.frames import Frame, encode
 from supervisor.ttrpc.server import Connection
 
-EVENT, TOLD = 0x85, 0x86  # types of frames, see `door.py`
+EVENT, TOLD = 0x85, 0x86  # types of frames, see `taskserver.py`
 _NUMBER = struct.Struct(">Q")
 
 log = structlog.get_logger(__name__)

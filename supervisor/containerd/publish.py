@@ -109,7 +109,7 @@ def _timestamp(ns: int) -> Timestamp:
 
 # containerd learns of its tasks' events from the durable log, in order, until it has accepted each one.
 
-# Each address at which a containerd receives events has a lane: a reader of the log, an outbox, and a connection. A
+# Each address at which a containerd receives events has a sender: a reader of the log, an outbox, and a connection. A
 # containerd that is away delays no other; its events wait in the log. An event is noted as sent after containerd's
 # answer: if exitd is killed in between, the next daemon sends it once more. A task's relay sends the event and
 # recognises the repetition. If the relay is gone, exitd sends it to containerd itself, and then perhaps twice.
@@ -196,7 +196,7 @@ class RelayLink:
         self._open.set()
 
 
-class Lane:
+class AddressSender:
     """Everything that goes to one address."""
 
     def __init__(self, address: str, floor: int, of: "Publisher") -> None:
@@ -315,41 +315,41 @@ class Publisher:
         self._tasks = Background()
         self._begun = False
         self._looked = self.noted.floors[""]
-        self.lanes: dict[str, Lane] = {}
+        self.senders: dict[str, AddressSender] = {}
         for address, floor in [*self.noted.floors.items()]:
             if address:
-                self._lane(address, floor)
+                self._sender(address, floor)
 
     def begin(self) -> None:
         self._begun = True
-        for lane in self.lanes.values():
-            lane.begin()
+        for sender in self.senders.values():
+            sender.begin()
         self._tasks.spawn(self._look_for_addresses())
 
     async def close(self) -> None:
         """Stop. The next daemon sends what has not been sent."""
         await self._tasks.close()
-        for lane in self.lanes.values():
-            await lane.close()
+        for sender in self.senders.values():
+            await sender.close()
         self.couriers.close()
         self.noted.close()
 
     def drop(self, container: Container) -> None:
         """Send nothing more of this task: containerd reports the rest itself."""
         if container.spec.task is not None:
-            self._lane(container.spec.task.address, self.noted.floors[""]).drop(container.id)
+            self._sender(container.spec.task.address, self.noted.floors[""]).drop(container.id)
 
     def has_dropped(self, container: Container) -> bool:
         """Return whether nothing more of this task is sent, see `drop`."""
         task = container.spec.task
-        lane = self.lanes.get(task.address) if task is not None else None
-        place = lane.outbox.places.get(container.id) if lane is not None else None
+        sender = self.senders.get(task.address) if task is not None else None
+        place = sender.outbox.places.get(container.id) if sender is not None else None
         return place is not None and place.dropped
 
     def wake(self, address: str) -> None:
         """The containerd that receives events at this address is alive: end its pause."""
-        if address in self.lanes:
-            self.lanes[address].link.wake()
+        if address in self.senders:
+            self.senders[address].link.wake()
 
     async def settled(self, hello: Hello, newest: int, seconds: float) -> bool:
         """Return True once it is noted that the relay has sent everything up to that number of the log, so that it will
@@ -364,15 +364,15 @@ class Publisher:
     def _is_settled(self, hello: Hello, newest: int) -> bool:
         if not hello.courier or not hello.address:
             return True
-        lane = self.lanes.get(hello.address)
-        return self._looked >= newest if lane is None else lane.outbox.is_settled(hello.courier, newest)
+        sender = self.senders.get(hello.address)
+        return self._looked >= newest if sender is None else sender.outbox.is_settled(hello.courier, newest)
 
-    def _lane(self, address: str, floor: int) -> Lane:
-        if address not in self.lanes:
-            self.lanes[address] = Lane(address, floor, self)
+    def _sender(self, address: str, floor: int) -> AddressSender:
+        if address not in self.senders:
+            self.senders[address] = AddressSender(address, floor, self)
             if self._begun:
-                self.lanes[address].begin()
-        return self.lanes[address]
+                self.senders[address].begin()
+        return self.senders[address]
 
     async def _look_for_addresses(self) -> None:
         with contextlib.suppress(StoreFailed):  # it is read event by event then, which says so
@@ -384,7 +384,7 @@ class Publisher:
 
     def _look_at(self, item: Event | int) -> bool:
         if isinstance(item, Event) and item.task is not None and item.task.address:
-            self._lane(item.task.address, item.seq - 1)
+            self._sender(item.task.address, item.seq - 1)
         self._looked = item if isinstance(item, int) else item.seq
         self.moved.set()
         if self._looked >= self.noted.floors[""] + NOTE_EVERY:

@@ -19,7 +19,7 @@ from supervisor.engine.execlife import Execs
 from supervisor.engine.node import GONE_SECONDS
 from supervisor.engine.runs import Runs
 from supervisor.engine.services import EngineServices
-from supervisor.engine.streamdesk import StreamDesk
+from supervisor.engine.streamservice import StreamService
 from supervisor.model.errors import BadRequest, Code, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimFailed, WrongState
 from supervisor.model.lifecycle import Paused, RemoveAsked, Resumed
 from supervisor.model.values import LIVE, By, Container, Phase, Reason, RunKey, Spec, Winsize
@@ -52,7 +52,7 @@ class AdapterParts:
     services: EngineServices
     execs: Execs
     task_execs: TaskExecs
-    streams: StreamDesk
+    streams: StreamService
     state: str
     asides: making.Asides
     relays: Relays

@@ -19,8 +19,8 @@ from shim.frozen import replace
 from supervisor.config.settings import LOG_BYTES, CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.containers import Containers
 from supervisor.engine.idranges import IdRanges
-from supervisor.engine.imagedesk import ImageDesk
-from supervisor.engine.networkdesk import NetworkDesk
+from supervisor.engine.imageservice import ImageService
+from supervisor.engine.networkservice import NetworkService
 from supervisor.images import merge
 from supervisor.model import networks, pods
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeMissing, WrongState
@@ -358,10 +358,10 @@ class Admission:
     def __init__(
         self,
         containers: Containers,
-        images: ImageDesk,
+        images: ImageService,
         config: Callable[[], Config],
         disk_refusal: str = "",
-        networks: NetworkDesk | None = None,
+        networks: NetworkService | None = None,
         ids: IdRanges | None = None,
     ) -> None:
         """`config`: what is in force at this moment. `disk_refusal` says why no writable layer can be on disk here, and

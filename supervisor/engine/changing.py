@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class Changing(Participant):
-    """Implements `supervisor.api.doors.ChangeCalls`. Changes of one container are made one after another."""
+    """Implements `supervisor.api.servicers.ChangeCalls`. Changes of one container are made one after another."""
 
     def __init__(self, runs: Runs, manager: ContainerRuntimes) -> None:
         self._node = runs.node

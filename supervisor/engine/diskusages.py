@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from supervisor.engine.containers import Containers
-from supervisor.engine.imagedesk import ImageDesk
+from supervisor.engine.imageservice import ImageService
 from supervisor.model.values import Container, Phase
 from supervisor.model.views import ContainerUsage, DiskUsage, Occupied
 from supervisor.runtime.oci import bundle, volumes
@@ -18,9 +18,9 @@ LIMIT_SECONDS = 25.0  # with the wait for earlier requests
 
 
 class DiskUsages:
-    """Implements `supervisor.api.doors.UsageCalls`."""
+    """Implements `supervisor.api.servicers.UsageCalls`."""
 
-    def __init__(self, containers: Containers, images: ImageDesk, root: str) -> None:
+    def __init__(self, containers: Containers, images: ImageService, root: str) -> None:
         """`root`: exitd's directory of what outlives a boot."""
         self._containers, self._images, self._root = containers, images, root
         self._looks = Aside(1, LIMIT_SECONDS)

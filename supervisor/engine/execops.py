@@ -14,7 +14,7 @@ BEGINNING = (Phase.CREATING, Phase.STARTING)
 
 
 class ExecOperations:
-    """Implements `supervisor.api.doors.ExecCalls`."""
+    """Implements `supervisor.api.servicers.ExecCalls`."""
 
     def __init__(self, containers: Containers, store: Store, execs: Execs, ledger: Ledger) -> None:
         self._containers = containers

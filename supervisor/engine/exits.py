@@ -24,7 +24,7 @@
     engine/node.py             Node._show             it is on the disk, so it is shown
     engine/containers.py       Changes.notify         wakes each Wait of the container whose test holds now
     engine/operations.py       Operations.wait        finds the run that was meant
-    api/doors.py               ContainerDoors.Wait    makes the reply of it
+    api/servicers.py               ContainerServicer.Wait    makes the reply of it
 
 The event log gets the events at the same moment (`store/events.py`); subscribers and containerd read from there. What
 the ring has, the database takes over a moment later (`Node.go_on_after_ends`), and no other step of these containers is

@@ -36,7 +36,7 @@ class StopGroup:
 
 
 class NodeShutdown:
-    """Implements `supervisor.api.doors.ShutdownCalls`. Belongs to the node's event loop."""
+    """Implements `supervisor.api.servicers.ShutdownCalls`. Belongs to the node's event loop."""
 
     def __init__(self, node: Node, ending: Ending, look_at_pods: Callable[[], None]) -> None:
         """`look_at_pods`: called if the host stays up, for the policies of pods rest until then."""

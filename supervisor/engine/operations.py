@@ -61,7 +61,7 @@ class Settings:
 
 
 class Operations:
-    """Implements `supervisor.api.doors.OperationCalls`."""
+    """Implements `supervisor.api.servicers.OperationCalls`."""
 
     def __init__(
         self,

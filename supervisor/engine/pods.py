@@ -166,7 +166,7 @@ class PodKeeper(Participant):
 
 
 class PodOperations:
-    """Implements `supervisor.api.doors.Pods`."""
+    """Implements `supervisor.api.servicers.Pods`."""
 
     def __init__(self, runs: Runs, operations: Operations, views: Views, ledger: Ledger) -> None:
         """`operations`: what is asked of a pod's containers."""

@@ -13,11 +13,11 @@ from shim.mark import EXITDS_OWN_ID, RUN
 from shim.record import Record
 from supervisor.config.settings import Retention
 from supervisor.engine import recovery
-from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.ledger import retained_since
 from supervisor.engine.node import Node
 from supervisor.engine.operations import Settings
 from supervisor.engine.runs import Runs
+from supervisor.engine.unknownruns import UnknownRuns
 from supervisor.model.errors import ExitdError
 from supervisor.model.values import LIVE, Phase, RunKey
 from supervisor.monitor import epoll, survey
@@ -35,7 +35,7 @@ class ReconcileParts:
     runs: Runs
     manager: ContainerRuntimes
     settings: Settings
-    foundlings: Foundlings
+    unknownruns: UnknownRuns
     execs: Callable[[], Iterable[RunKey]] = tuple  # those whose end is not stored
     networks: Callable[[], None] = lambda: None  # takes down those that nothing uses
     orphans: Orphans = field(default_factory=Orphans)
@@ -128,7 +128,7 @@ def _needed(parts: ReconcileParts) -> frozenset[RunKey]:
 
 
 async def _strange_directories(parts: ReconcileParts) -> None:
-    for found in await parts.foundlings.look_at_all():
+    for found in await parts.unknownruns.look_at_all():
         container, run = found.id, int(found.run)
         log.warning("run directory left over, removing it", container=container, run=run)
         try:

@@ -35,7 +35,7 @@ class Runs(Participant):
     """Begins runs, for callers and for restart policies. Belongs to the node's event loop."""
 
     def __init__(self, node: Node, exits: Exits, attach: Attach = _without_networks) -> None:
-        """`attach`: puts a container into its network, see `NetworkDesk.attach`."""
+        """`attach`: puts a container into its network, see `NetworkService.attach`."""
         self.node = node
         self._attach = attach
         self.exits = exits

@@ -40,7 +40,7 @@ Found = list[tuple[Kind, str]]
 
 
 class NodeSearch:
-    """`watch` has the desk watch a source that was found; `drop_gone` end the watches of those that are gone, before
+    """`watch` has the service watch a source that was found; `drop_gone` end the watches of those that are gone, before
     new ones need their places."""
 
     def __init__(

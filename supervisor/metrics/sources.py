@@ -15,7 +15,7 @@ from supervisor.config.settings import Metrics
 from supervisor.engine.exits import Exits
 from supervisor.engine.node import Node
 from supervisor.external.observer import Observer
-from supervisor.external.watchdesk import WatchDesk
+from supervisor.external.watchservice import WatchService
 from supervisor.metrics import families
 from supervisor.metrics.families import ByName, Shown, Snapshot
 from supervisor.metrics.looplag import LoopLag
@@ -39,7 +39,7 @@ class Parts:
     exits: Exits
     keeper: Keeper
     observer: Observer
-    watches: WatchDesk
+    watches: WatchService
     settings: Callable[[], Metrics]
     why_not_ready: Callable[[], str]
 

@@ -45,7 +45,7 @@ class DirectoryEntry:
 
 
 @frozen
-class Foundling:
+class UnknownRun:
     """A run directory as it was found. What could not be read is None; `unreadable` says why, by file name."""
 
     id: str
@@ -107,7 +107,7 @@ class Remove:
 Verdict = Adopt | Leave | Refuse | Remove
 
 
-def judge(found: Foundling, known: KnownRuns, uid: int) -> Verdict:
+def judge(found: UnknownRun, known: KnownRuns, uid: int) -> Verdict:
     """Decide about one directory. `uid` is the daemon's own."""
     c = known.container
     if c is not None and (str(c.run) == found.run or not c.clean):
@@ -127,14 +127,14 @@ def judge(found: Foundling, known: KnownRuns, uid: int) -> Verdict:
     return _by_content(found, known)
 
 
-def _is_leftover(found: Foundling, container: Container | None) -> bool:
+def _is_leftover(found: UnknownRun, container: Container | None) -> bool:
     if any(name == MARK for name, _ in found.entries):
         return False
     earlier = container is not None and found.run != "" and int(found.run) < container.run
     return earlier or EXITDS_OWN_ID.fullmatch(found.id) is not None
 
 
-def _foreign(found: Foundling, uid: int) -> str:
+def _foreign(found: UnknownRun, uid: int) -> str:
     """Return why the directory, or something in it, cannot be trusted; empty if it can."""
     for name, entry in found.way:
         if entry.kind is not EntryKind.DIRECTORY:
@@ -149,7 +149,7 @@ def _foreign(found: Foundling, uid: int) -> str:
     return ""
 
 
-def _by_content(found: Foundling, known: KnownRuns) -> Verdict:
+def _by_content(found: UnknownRun, known: KnownRuns) -> Verdict:
     entries = dict(found.entries)
     for name, kind in NEEDED.items():
         if name not in entries:
@@ -175,13 +175,13 @@ def _by_content(found: Foundling, known: KnownRuns) -> Verdict:
     return Adopt(found.mark, found.init)
 
 
-def _unfinished(found: Foundling, why: str) -> Verdict:
+def _unfinished(found: UnknownRun, why: str) -> Verdict:
     """Wait while its maker may still be at work, then refuse."""
     left = STARTS_SECONDS - found.quiet_seconds
     return Leave(left) if left > 0 else Refuse(why)
 
 
-def container_of(found: Foundling, adopt: Adopt, name: str, state: str) -> Container:
+def container_of(found: UnknownRun, adopt: Adopt, name: str, state: str) -> Container:
     """Build the container that is adopted. `state` is the runtime's status, empty if the runtime can no longer be
     asked.
 

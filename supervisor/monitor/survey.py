@@ -11,7 +11,7 @@ from typing import TypeVar
 from shim import fields, record
 from shim.mark import MARK, STARTED, decode_mark, decode_started
 from shim.names import CREATED, LOCK, PLAN
-from supervisor.model.adoption import DirectoryEntry, EntryKind, Foundling
+from supervisor.model.adoption import DirectoryEntry, EntryKind, UnknownRun
 from supervisor.model.values import Process
 from supervisor.monitor import epoll
 from supervisor.monitor.rundir import decode_process
@@ -35,7 +35,7 @@ def ids(state: str) -> list[str]:
         return []
 
 
-def look(state: str, container_id: str) -> list[Foundling]:
+def look(state: str, container_id: str) -> list[UnknownRun]:
     """Return what exists under this id: one item for each run, or one without a run; none if it is gone. Raises
     OSError."""
     with contextlib.ExitStack() as stack:
@@ -45,28 +45,28 @@ def look(state: str, container_id: str) -> list[Foundling]:
             own = _entry(container_id, top_fd)
             way = (("c", top), (container_id, own))
             if own.kind is not EntryKind.DIRECTORY:
-                return [Foundling(container_id, "", way)]
+                return [UnknownRun(container_id, "", way)]
             own_fd = _open(stack, container_id, top_fd)
             runs = [name for name in _names(own_fd) if name.isascii() and name.isdigit()]
             if not runs:
-                return [Foundling(container_id, "", way, quiet_seconds=_quiet(own_fd))]
+                return [UnknownRun(container_id, "", way, quiet_seconds=_quiet(own_fd))]
             return [_run(own_fd, container_id, run, way) for run in runs]
         except FileNotFoundError:  # removed while it was inspected
             return []
 
 
-def _run(own_fd: int, container_id: str, run: str, way: tuple[tuple[str, DirectoryEntry], ...]) -> Foundling:
+def _run(own_fd: int, container_id: str, run: str, way: tuple[tuple[str, DirectoryEntry], ...]) -> UnknownRun:
     entry = _entry(run, own_fd)
     way = (*way, (run, entry))
     if entry.kind is not EntryKind.DIRECTORY:
-        return Foundling(container_id, run, way)
+        return UnknownRun(container_id, run, way)
     with contextlib.ExitStack() as stack:
         run_fd = _open(stack, run, own_fd)
         entries = tuple((name, _entry(name, run_fd)) for name in sorted(_names(run_fd)))
         reader = _Reader(run_fd, dict(entries))
         init = reader.read(CREATED, partial(decode_process, "exitd-created"))
         signed = reader.read(LOCK, partial(decode_process, "exitd-lock"))
-        return Foundling(
+        return UnknownRun(
             container_id,
             run,
             way,

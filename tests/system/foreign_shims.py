@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 from supervisor.runtime.foreign_shim import place
-from supervisor.runtime.foreign_shim.link import socket_path
+from supervisor.runtime.foreign_shim.connection import socket_path
 from tests.system import oracle
 from tests.system.daemons import Daemon
 from tests.system.processes import killed, processes_of

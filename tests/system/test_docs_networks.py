@@ -7,7 +7,7 @@ import re
 import subprocess
 
 from supervisor.cli.refused import OPTIONS
-from supervisor.engine import networkchoice, networkdesk
+from supervisor.engine import networkchoice, networkservice
 from supervisor.network import files, plugins
 from tests.system import networks, pages
 from tests.system.exitctl import Cli
@@ -77,7 +77,7 @@ def test_the_network_of_the_quick_start_is_that_of_the_page() -> None:
 def test_the_complaints_on_the_page_are_in_the_code() -> None:
     """Word for word but for what is of the place: names, addresses, directories."""
     code = " ".join(
-        re.sub(r'"\s*f?"', "", inspect.getsource(each)) for each in (networkchoice, networkdesk, plugins, files)
+        re.sub(r'"\s*f?"', "", inspect.getsource(each)) for each in (networkchoice, networkservice, plugins, files)
     )
     shown = [words for words in ROW.findall(PAGE.partition("## Troubleshooting")[2]) if " " in words]
     assert len(shown) > 6

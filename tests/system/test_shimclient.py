@@ -16,7 +16,7 @@ from protos.containerd import events_pb2 as pb
 from supervisor.model.errors import NameTaken, NoSuchContainer, NoSuchExec, RuntimeFailed, ShimLost, WrongState
 from supervisor.model.taskfacts import Stdio
 from supervisor.runtime.foreign_shim.binary import find
-from supervisor.runtime.foreign_shim.link import ShimMember, remove_dead_socket, socket_path
+from supervisor.runtime.foreign_shim.connection import ShimMember, remove_dead_socket, socket_path
 from tests.supervisor.runtime.foreign_shim import rig
 from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, start_of
 from tests.supervisor.runtime.foreign_shim.rig import LIMIT_SECONDS, Place, Task

@@ -30,7 +30,7 @@ LIMITS = "[limits]\ncreate_seconds = {}\nruntime_seconds = 4.0\n"
 SHORT = {
     "supervisor.engine.ending.STUCK_SECONDS": 1.0,
     "supervisor.engine.ending.DEATH_SECONDS": 2.0,
-    "supervisor.runtime.foreign_shim.parting.SILENT_SECONDS": 1.0,
+    "supervisor.runtime.foreign_shim.detach.SILENT_SECONDS": 1.0,
 }
 
 # What is odd, what the container does, and what is said of its end.

@@ -27,11 +27,11 @@ from supervisor.model.values import Container, Phase, Process, RunKey, Winsize
 from supervisor.monitor import procfs, rundir
 from supervisor.monitor.control import Control
 from supervisor.runtime.foreign_shim import binary, options, place, process, pumps, strays
-from supervisor.runtime.foreign_shim.hub import Hub, Run
-from supervisor.runtime.foreign_shim.link import CALL_SECONDS, ShimLink
+from supervisor.runtime.foreign_shim.connection import CALL_SECONDS, ShimConnection
+from supervisor.runtime.foreign_shim.detach import SILENT_SECONDS, detach, detach_nameless
 from supervisor.runtime.foreign_shim.logfifo import LogFifo
-from supervisor.runtime.foreign_shim.parting import SILENT_SECONDS, part, part_from_nameless
 from supervisor.runtime.foreign_shim.place import Contact
+from supervisor.runtime.foreign_shim.registry import Run, ShimRegistry
 from supervisor.runtime.foreign_shim.watching import process_of
 from supervisor.runtime.oci import bundle, cgroups, command, namespaces, podlimits
 from supervisor.runtime.oci.runplan import Place
@@ -55,14 +55,16 @@ async def set_pod_limits(container: Container) -> None:
 class ShimV2Containers:
     """The ContainerManager for shim v2 binaries. `prepared` makes a container's bundle of exitd's own kind."""
 
-    def __init__(self, where: Place, hub: Hub, prepared: Callable[[Container], Awaitable[bundle.Bundle]]) -> None:
+    def __init__(
+        self, where: Place, registry: ShimRegistry, prepared: Callable[[Container], Awaitable[bundle.Bundle]]
+    ) -> None:
         self._place = where
-        self._hub = hub
+        self._registry = registry
         self._prepared = prepared
         self._starting: set[RunKey] = set()  # runs whose Start is not answered yet
 
     def listen(self, listener: RunListener) -> None:
-        self._hub.listen(listener)
+        self._registry.listen(listener)
 
     # -- a run begins
 
@@ -70,14 +72,14 @@ class ShimV2Containers:
         own = await self._prepared(container)
         await set_pod_limits(container)
         key, path = RunKey(container.id, container.run), self._path(container)
-        pause = self._hub.watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
+        pause = self._registry.watching.get(RunKey(container.spec.sandbox, container.sandbox_run))
         with namespaces.opened(container.spec, pause) as joins:
             plan = pumps.plan_of(container, self._place)
             config = await asyncio.to_thread(_config, own.path)
             directory = rundir.make(self._place.state, container.id, container.run, plan)
             with undone_on_failure(directory.close):
                 work = place.lay_out(config, path, container.id)
-            fifos = await self._hub.pumps.begin(key, directory, container.spec)
+            fifos = await self._registry.pumps.begin(key, directory, container.spec)
             run = await self._start(container, key, work, own.cgroups_path)
             with place.linked(bundle.links(container, self._place.state), joins):
                 wanted = bundle.command_in(own.document, container.spec.ids)
@@ -87,14 +89,14 @@ class ShimV2Containers:
     async def _start(self, container: Container, key: RunKey, work: str, cgroup: str) -> Run:
         """Return its run, with a new shim or that of its pod."""
         program, path = container.spec.runtime_path, self._path(container)
-        await self._hub.serve()
+        await self._registry.serve()
         log_fifo = LogFifo(work, container.id)
         with undone_on_failure(log_fifo.close):
-            shim, wanted = self._hub.shim(container.id, program), options.packed(container, self._place.state)
+            shim, wanted = self._registry.shim(container.id, program), options.packed(container, self._place.state)
             address = await process.start(shim, work, wanted, self._place.programs, seconds=self._place.create_seconds)
             contact = Contact(program, address.address, address.version, address.protocol)
             place.leave_contact(path, contact)
-        return self._hub.begin(key, path, contact, cgroup, log_fifo)
+        return self._registry.begin(key, path, contact, cgroup, log_fifo)
 
     async def _create(
         self, container: Container, run: Run, work: str, fifos: pumps.Fifos, wanted: command.Command | None
@@ -123,42 +125,42 @@ class ShimV2Containers:
         self._watch(container, run, init)
         return init
 
-    async def _know_shim(self, run: Run, link: ShimLink) -> None:
+    async def _know_shim(self, run: Run, link: ShimConnection) -> None:
         """Note the shim's pid, if it reports one. Whether it is alive is for its watch to find out."""
         with contextlib.suppress(ExitdError):
             run.shim = process_of((await link.connect(run.key.container)).shim_pid) or run.shim
 
     def _watch(self, container: Container, run: Run, init: Process) -> None:
         executes = bundle.executes(container, self._place.root)  # may fail: before anything is watched
-        self._hub.watch_memory(run, container.oom_told)
-        watched = self._hub.watching.add(run.key, run.peer)
-        self._hub.watching.hold(watched, init, own=run.peer.is_plain, executes=executes)
-        self._hub.watching.begin(watched)
-        self._hub.keep(run)
+        self._registry.watch_memory(run, container.oom_told)
+        watched = self._registry.watching.add(run.key, run.peer)
+        self._registry.watching.hold(watched, init, own=run.peer.is_plain, executes=executes)
+        self._registry.watching.begin(watched)
+        self._registry.keep(run)
 
     # -- a run goes on
 
     def _run(self, container: Container) -> Run:
         """Return its run. Raises WrongState when it has no shim."""
-        run = self._hub.get(RunKey(container.id, container.run))
+        run = self._registry.get(RunKey(container.id, container.run))
         if run is None:
             raise WrongState(f"{container.spec.name} has no shim", id=container.id)
         return run
 
-    async def _to(self, container: Container) -> ShimLink:
+    async def _to(self, container: Container) -> ShimConnection:
         return await self._run(container).peer.link()
 
     async def start_process(self, container: Container) -> None:
         key, link = RunKey(container.id, container.run), await self._to(container)
         self._starting.add(key)
-        looking = asyncio.get_running_loop().create_task(self._hub.watching.look_meanwhile(key))
+        looking = asyncio.get_running_loop().create_task(self._registry.watching.look_meanwhile(key))
         try:
             await link.start(container.id, seconds=self._place.runtime_seconds)
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
             self._starting.discard(key)
-        await self._hub.watching.see_start(key)
+        await self._registry.watching.see_start(key)
         if self._never_executed(key):
             argv0, where = next(iter(container.spec.args), "its command"), f"exitctl logs {container.spec.name}"
             raise command.never_executed(argv0, more=f", and at: {where}")
@@ -174,8 +176,8 @@ class ShimV2Containers:
             return "absent"
 
     def _never_executed(self, key: RunKey) -> bool:
-        watched = self._hub.watching.get(key)
-        return watched is not None and self._hub.watching.has_begun(watched) is False
+        watched = self._registry.watching.get(key)
+        return watched is not None and self._registry.watching.has_begun(watched) is False
 
     async def kill_process(self, container: Container, signal_number: int, *, everyone: bool = False) -> None:
         """Signal through the shim, whatever the pid: it may be a virtual machine's, which others share. If the shim
@@ -187,14 +189,14 @@ class ShimV2Containers:
         except TimedOut as error:
             run.peer.missed()
             if not await self._force(run, signal_number, everyone=everyone):
-                if signal_number != SIGKILL or not self._hub.is_lone(run):
+                if signal_number != SIGKILL or not self._registry.is_lone(run):
                     raise _silent(container, run, error) from error
-                await self._hub.end_shim(run, 0)
+                await self._registry.end_shim(run, 0)
         except RuntimeFailed:
             if signal_number != SIGKILL or not await self._never_started(container, run):
                 raise
         except (WrongState, ShimLost) as error:
-            if (watched := self._hub.watching.get(run.key)) is not None:
+            if (watched := self._registry.watching.get(run.key)) is not None:
                 watched.over = True
             raise WrongState(f"{container.spec.name} has ended", id=container.id) from error
         if signal_number == SIGKILL:
@@ -202,8 +204,8 @@ class ShimV2Containers:
 
     async def _force(self, run: Run, signal_number: int, *, everyone: bool) -> bool:
         """Signal without the shim. Return False if that is not possible."""
-        watched = self._hub.watching.get(run.key)
-        if watched is None or watched.init is None or not self._hub.watching.force(watched, signal_number):
+        watched = self._registry.watching.get(run.key)
+        if watched is None or watched.init is None or not self._registry.watching.force(watched, signal_number):
             return False
         log.warning(
             "signalled init itself, its shim does not answer", container=run.key.container, signal=signal_number
@@ -216,13 +218,13 @@ class ShimV2Containers:
     async def _never_started(self, container: Container, run: Run) -> bool:
         """A virtual machine's shim cannot signal a container that was created but not started, or whose start has
         failed; it only deletes it. The state that it reports is then the end of the run."""
-        watched = self._hub.watching.get(run.key)
+        watched = self._registry.watching.get(run.key)
         if container.phase not in (Phase.CREATED, Phase.STARTING) or watched is None:
             return False
         with contextlib.suppress(ExitdError):
             is_created = run.key not in self._starting and await self.state_process(container) == "created"
             if is_created and run.key not in self._starting:
-                self._hub.watching.never_started(watched)
+                self._registry.watching.never_started(watched)
                 return True
         return False
 
@@ -269,32 +271,32 @@ class ShimV2Containers:
 
         return Orders(resize, close_stdin)
 
-    async def _of(self, key: RunKey) -> ShimLink:
-        run = self._hub.get(RunKey(key.container, key.run))
+    async def _of(self, key: RunKey) -> ShimConnection:
+        run = self._registry.get(RunKey(key.container, key.run))
         if run is None:
             raise WrongState(f"{key.container[:12]} has no shim", id=key.container)
         return await run.peer.link()
 
     async def has_begun(self, container: Container) -> bool:
         """What the kernel reports. Where it does not, only its shim knows: see `state_process`."""
-        watched = self._hub.watching.get(RunKey(container.id, container.run))
-        return watched is not None and bool(self._hub.watching.has_begun(watched))
+        watched = self._registry.watching.get(RunKey(container.id, container.run))
+        return watched is not None and bool(self._registry.watching.has_begun(watched))
 
     def is_unseen(self, container: Container) -> bool:
-        watched = self._hub.watching.get(RunKey(container.id, container.run))
-        return watched is None or (watched.becomes and not self._hub.watching.has_begun(watched))
+        watched = self._registry.watching.get(RunKey(container.id, container.run))
+        return watched is None or (watched.becomes and not self._registry.watching.has_begun(watched))
 
     def may_start_again(self, container: Container) -> bool:
         """Some shims deadlock over a second Start."""
-        run = self._hub.get(RunKey(container.id, container.run))
+        run = self._registry.get(RunKey(container.id, container.run))
         return run is None or run.peer.is_plain
 
     def sees_init(self, container: Container) -> bool:
-        watched = self._hub.watching.get(RunKey(container.id, container.run))
-        return watched is not None and not self._hub.watching.is_shared(watched)
+        watched = self._registry.watching.get(RunKey(container.id, container.run))
+        return watched is not None and not self._registry.watching.is_shared(watched)
 
     def is_ending(self, container: Container) -> bool:
-        watched = self._hub.watching.get(RunKey(container.id, container.run))
+        watched = self._registry.watching.get(RunKey(container.id, container.run))
         has_ended = watched is None or watched.over or watched.reported or watched.wait is not None
         return has_ended or container.init is None or procfs.is_ending(container.init)
 
@@ -302,11 +304,11 @@ class ShimV2Containers:
 
     async def connect_container(self, container: Container) -> tuple[Found, CreatedRun | None]:
         key, path = RunKey(container.id, container.run), self._path(container)
-        run, init = self._hub.find(container), container.init or rundir.created(path)
+        run, init = self._registry.find(container), container.init or rundir.created(path)
         if run is None or init is None:
             return Found.NOTHING, None
-        self._hub.pumps.find(key, rundir.reopen(self._place.state, container.id, container.run))
-        if self._hub.watching.get(key) is None:
+        self._registry.pumps.find(key, rundir.reopen(self._place.state, container.id, container.run))
+        if self._registry.watching.get(key) is None:
             self._watch(container, run, init)
         with contextlib.suppress(ShimLost, TimedOut):
             await self._know_shim(run, await run.peer.link())
@@ -328,25 +330,25 @@ class ShimV2Containers:
         """Does nothing: a shim reports the end again until it is deleted."""
 
     async def delete_process(self, container: Container) -> None:
-        """As containerd does: see `parting`."""
+        """As containerd does: see `detach`."""
         key, path = RunKey(container.id, container.run), self._path(container)
         if place.laid_out(path, container.id):
-            run = self._hub.find(container)
+            run = self._registry.find(container)
             if run is not None:
-                await part(self._hub, run, container, container.init or rundir.created(path))
+                await detach(self._registry, run, container, container.init or rundir.created(path))
             else:
-                await part_from_nameless(self._hub, path, container.id)
-                await self._hub.delete(path, container.id, container.spec.runtime_path)
+                await detach_nameless(self._registry, path, container.id)
+                await self._registry.delete(path, container.id, container.spec.runtime_path)
         await self._clear(container, key, path)
 
     async def _clear(self, container: Container, key: RunKey, path: str) -> None:
-        await self._hub.pumps.leave(key)
-        await self._hub.end(key)
+        await self._registry.pumps.leave(key)
+        await self._registry.end(key)
         cgroup = bundle.cgroups_path(container, self._place.root)
         if bundle.is_ours(cgroup):
             await asyncio.to_thread(_remove_cgroup, cgroup)
         await self._release(container.id, path)
-        await self._hub.pumps.remove(key)
+        await self._registry.pumps.remove(key)
 
     async def _release(self, container_id: str, path: str) -> None:
         """Unmount what a shim has mounted below the run directory. Raises ShimFailed, TimedOut."""
@@ -357,39 +359,39 @@ class ShimV2Containers:
         path = rundir.path_of(self._place.state, container_id, run)
         contact = place.read_contact(path)
         if place.laid_out(path, container_id):
-            await part_from_nameless(self._hub, path, container_id)
+            await detach_nameless(self._registry, path, container_id)
             if contact is not None:
-                deletion, init = await self._hub.delete(path, container_id, contact.program), rundir.created(path)
-                if deletion.failed and init is not None and self._hub.is_alone(path, contact.address):
+                deletion, init = await self._registry.delete(path, container_id, contact.program), rundir.created(path)
+                if deletion.failed and init is not None and self._registry.is_alone(path, contact.address):
                     await strays.ended(init, 0)
             await self._release(container_id, path)
-            await self._hub.pumps.remove(RunKey(container_id, run))
+            await self._registry.pumps.remove(RunKey(container_id, run))
 
     # -- what is shown of it
 
     def has(self, key: RunKey) -> bool:
-        return self._hub.get(RunKey(key.container, key.run) if key.exec_id else key) is not None
+        return self._registry.get(RunKey(key.container, key.run) if key.exec_id else key) is not None
 
     def monitored_by(self, key: RunKey) -> str:
-        run = self._hub.get(key)
+        run = self._registry.get(key)
         if run is None:
             return ""
         return SILENT if run.peer.silent else MONITORED_BY
 
     def shim_of(self, key: RunKey) -> Process | None:
-        run = self._hub.get(key)
+        run = self._registry.get(key)
         return run.shim if run is not None and not run.peer.lost.is_set() else None
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
         """Return the event that is set when the run's output is complete in its log."""
-        return self._hub.pumps.gone(key)
+        return self._registry.pumps.gone(key)
 
     def look_at_all(self) -> None:
         """Called by the reconcile loop: mends what the output of runs and execs needs."""
-        self._hub.pumps.look_at_all()
+        self._registry.pumps.look_at_all()
 
     async def look_at_memory(self) -> None:
-        await self._hub.look_at_memory()
+        await self._registry.look_at_memory()
 
     def _path(self, container: Container) -> str:
         return rundir.path_of(self._place.state, container.id, container.run)

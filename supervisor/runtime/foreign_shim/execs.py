@@ -23,8 +23,8 @@ from supervisor.model.taskfacts import Stdio
 from supervisor.model.values import Container, Process, RunKey
 from supervisor.monitor import procfs, rundir
 from supervisor.runtime.foreign_shim import place, pumps
-from supervisor.runtime.foreign_shim.hub import Hub, Run
-from supervisor.runtime.foreign_shim.link import ShimLink
+from supervisor.runtime.foreign_shim.connection import ShimConnection
+from supervisor.runtime.foreign_shim.registry import Run, ShimRegistry
 from supervisor.runtime.foreign_shim.watching import as_named
 from supervisor.runtime.oci import bundle, cgroups, command, execspec, spec
 from supervisor.runtime.oci.execs import document_env
@@ -42,17 +42,17 @@ class ShimV2Execs:
     """The ExecManager for shim v2 binaries. A shim signals only an exec's first process. The rest of its family is
     found on this host; in a virtual machine it ends with the container."""
 
-    def __init__(self, where: Place, hub: Hub) -> None:
+    def __init__(self, where: Place, registry: ShimRegistry) -> None:
         self._place = where
-        self._hub = hub
+        self._registry = registry
 
     def has(self, key: RunKey) -> bool:
         return self._run(key) is not None
 
     def _run(self, key: RunKey) -> Run | None:
-        return self._hub.get(RunKey(key.container, key.run))
+        return self._registry.get(RunKey(key.container, key.run))
 
-    async def _to(self, container: Container) -> tuple[Run, ShimLink]:
+    async def _to(self, container: Container) -> tuple[Run, ShimConnection]:
         run = self._run(RunKey(container.id, container.run))
         if run is None:
             raise WrongState(f"{container.spec.name} has ended", id=container.id)
@@ -63,13 +63,13 @@ class ShimV2Execs:
         where, looking = f"the look into the root of {container.spec.name}", self._place.looking
         process, wanted = await looking.run(where, lambda: self._prepare(container, e))
         counting = f"a look at the memory kills of {container.spec.name}"
-        kills = await room.patiently(lambda: self._hub.oom_kills(e.key), counting)  # before anything is begun
+        kills = await room.patiently(lambda: self._registry.oom_kills(e.key), counting)  # before anything is begun
         directory = rundir.make_in(self.directory_of(e.key), pumps.plan_of_exec(e, self._place))
-        fifos = await self._hub.pumps.begin(e.key, directory, e.spec)
+        fifos = await self._registry.pumps.begin(e.key, directory, e.spec)
         stdio = Stdio(fifos.stdin, fifos.stdout, fifos.stderr, e.spec.tty)
         await link.exec(container.id, e.key.exec_id, json.dumps(process).encode(), stdio=stdio)
-        watched = self._hub.watching.add(e.key, run.peer)
-        self._hub.watching.begin(watched)
+        watched = self._registry.watching.add(e.key, run.peer)
+        self._registry.watching.begin(watched)
         try:
             pid = await link.start(container.id, e.key.exec_id, seconds=self._place.runtime_seconds)
         except (NoSuchContainer, NoSuchExec) as error:
@@ -91,7 +91,7 @@ class ShimV2Execs:
         except Busy:
             init = Process(pid, 0)  # its Wait reports how it ends
         _note(e, directory.path, init)
-        self._hub.watching.hold(watched, init, own=run.peer.is_plain)
+        self._registry.watching.hold(watched, init, own=run.peer.is_plain)
         return MadeExec(init, run.shim, kills)
 
     async def begun_exec(self, container: Container, e: Exec) -> Process | NoProcess:
@@ -99,7 +99,7 @@ class ShimV2Execs:
         if (made := rundir.created(self.directory_of(e.key))) is not None:
             return made
         try:
-            if self._hub.find(container) is None:
+            if self._registry.find(container) is None:
                 return NoProcess.UNKNOWN
             _, link = await self._to(container)
             state = await link.state(container.id, e.key.exec_id)
@@ -113,19 +113,19 @@ class ShimV2Execs:
 
     async def connect_exec(self, container: Container, e: Exec) -> None:
         assert e.init is not None
-        key, run = e.key, self._hub.find(container)
-        self._hub.pumps.find(key, rundir.reopen(self._place.state, key.container, key.run, key.exec_id))
+        key, run = e.key, self._registry.find(container)
+        self._registry.pumps.find(key, rundir.reopen(self._place.state, key.container, key.run, key.exec_id))
         if run is None:
-            return self._hub.lost(key, e.init)
-        watched = self._hub.watching.add(key, run.peer)
-        self._hub.watching.hold(watched, e.init, own=run.peer.is_plain)
-        self._hub.watching.begin(watched)
+            return self._registry.lost(key, e.init)
+        watched = self._registry.watching.add(key, run.peer)
+        self._registry.watching.hold(watched, e.init, own=run.peer.is_plain)
+        self._registry.watching.begin(watched)
 
     async def signal_exec(self, container: Container, e: Exec, number: int, *, everyone: bool) -> None:
-        watched = self._hub.watching.get(e.key)
+        watched = self._registry.watching.get(e.key)
         if watched is None or watched.reported:
             raise WrongState(f"exec {e.key.exec_id} has no process", id=container.id)
-        if everyone and watched.init is not None and not self._hub.watching.is_shared(watched):
+        if everyone and watched.init is not None and not self._registry.watching.is_shared(watched):
             cgroup = bundle.cgroups_path(container, self._place.root)
             await asyncio.to_thread(procfs.signal_family, watched.init, number, lambda: cgroups.pids(cgroup))
             return
@@ -140,7 +140,7 @@ class ShimV2Execs:
         return False
 
     def shim_gone(self, key: RunKey) -> asyncio.Event | None:
-        return self._hub.pumps.gone(key)
+        return self._registry.pumps.gone(key)
 
     async def settle_exec(self, key: RunKey) -> None:
         """Does nothing: the shim reports the end again until it is deleted."""
@@ -156,8 +156,8 @@ class ShimV2Execs:
         await self._clear(e.key)
 
     async def _clear(self, key: RunKey) -> None:
-        await self._hub.pumps.remove(key)
-        self._hub.watching.drop(key)
+        await self._registry.pumps.remove(key)
+        self._registry.watching.drop(key)
 
     def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
         return rundir.execs(rundir.path_of(self._place.state, container.id, container.run), but=known)

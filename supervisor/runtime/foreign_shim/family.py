@@ -9,15 +9,16 @@ from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernelword import Executions, KernelWord
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.foreign_shim.execs import ShimV2Execs
-from supervisor.runtime.foreign_shim.hub import Hub
 from supervisor.runtime.foreign_shim.pumps import Pumps
+from supervisor.runtime.foreign_shim.registry import ShimRegistry
 from supervisor.runtime.oci.bundle import Bundle
 from supervisor.runtime.oci.runplan import Place
 from supervisor.system.inotify import Inotify
 
 
 class ForeignFamily:
-    """The managers of containers and execs, over one hub and its pumps. Arguments: see `Hub`, `ShimV2Containers`."""
+    """The managers of containers and execs, over one registry and its pumps. Arguments: see `ShimRegistry` and
+    `ShimV2Containers`."""
 
     def __init__(
         self,
@@ -33,13 +34,13 @@ class ForeignFamily:
         early: EarlyHolds,
     ) -> None:
         self._pumps = Pumps(place.state, monitor, keeper)
-        self.hub = Hub(
+        self.registry = ShimRegistry(
             place, monitor, inotify, self._pumps, zombie=zombie, kernel=kernel, executions=executions, early=early
         )
-        self.containers = ShimV2Containers(place, self.hub, prepared)
-        self.execs = ShimV2Execs(place, self.hub)
+        self.containers = ShimV2Containers(place, self.registry, prepared)
+        self.execs = ShimV2Execs(place, self.registry)
 
     async def close(self) -> None:
         """Close this side. The shims live on, and so do their containers."""
-        await self.hub.close()
+        await self.registry.close()
         self._pumps.close()

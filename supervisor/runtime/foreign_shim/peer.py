@@ -13,7 +13,7 @@ import structlog
 
 from supervisor.model.errors import ExitdError, ShimLost, TimedOut
 from supervisor.runtime.foreign_shim.binary import Address
-from supervisor.runtime.foreign_shim.link import ShimLink
+from supervisor.runtime.foreign_shim.connection import ShimConnection
 from supervisor.runtime.foreign_shim.place import Contact
 from supervisor.system.aside import Aside
 
@@ -47,7 +47,7 @@ class Peer:
         self.is_plain = os.path.basename(contact.program) in PLAIN
         self._on_silence = on_silence
         self._looks = looks
-        self._link: ShimLink | None = None
+        self._link: ShimConnection | None = None
         self._opening = asyncio.Lock()
         self._closed = False
 
@@ -60,7 +60,7 @@ class Peer:
         if self._link is not None:
             await self._link.closed.wait()
 
-    async def link(self) -> ShimLink:
+    async def link(self) -> ShimConnection:
         """Return a connection that works, as far as is known. Raises ShimLost when the shim is gone, TimedOut when it
         accepts none."""
         async with self._opening:
@@ -68,7 +68,7 @@ class Peer:
                 raise ShimLost(f"the shim of {self.id[:12]} is gone", id=self.id)
             if self._link is None or self._link.closed.is_set():
                 try:
-                    self._link = await ShimLink.open(self.address, self._looks, OPEN_SECONDS)
+                    self._link = await ShimConnection.open(self.address, self._looks, OPEN_SECONDS)
                 except ShimLost:
                     self.lost.set()
                     raise

@@ -12,7 +12,7 @@ from supervisor.model.errors import Busy, ExitdError, ShimFailed, TimedOut
 from supervisor.model.values import Process
 from supervisor.monitor import epoll
 from supervisor.runtime.foreign_shim.binary import Address, read_start_output
-from supervisor.runtime.foreign_shim.link import ShimLink, remove_dead_socket, socket_path
+from supervisor.runtime.foreign_shim.connection import ShimConnection, remove_dead_socket, socket_path
 from supervisor.system import regular, room
 from supervisor.system.aside import Aside
 
@@ -44,7 +44,7 @@ async def end_stray(bundle: str, id: str, looks: Aside) -> bool:
     if address is None:
         return False
     try:
-        link = await ShimLink.open(address, looks)
+        link = await ShimConnection.open(address, looks)
     except ExitdError as error:
         log.debug("no shim is there to be ended", id=id, address=address.address, why=str(error))
         await remove_socket(address, looks)

@@ -16,24 +16,24 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import health, rpc
 from supervisor.api.callers import Callers
 from supervisor.api.calls import Methods
-from supervisor.api.doors import (
-    ChangeDoors,
-    ContainerDoors,
-    DaemonDoors,
-    ImageDoors,
-    NetworkDoors,
-    PodDoors,
-    RecordDoors,
-    ShutdownDoors,
-    StatsDoors,
-    UsageDoors,
-    VolumeDoors,
+from supervisor.api.files import FileServicer
+from supervisor.api.server import ApiServer
+from supervisor.api.servicers import (
+    ChangeServicer,
+    ContainerServicer,
+    DaemonServicer,
+    ImageServicer,
+    NetworkServicer,
+    PodServicer,
+    RecordServicer,
+    ShutdownServicer,
+    StatsServicer,
+    UsageServicer,
+    VolumeServicer,
     methods_of,
 )
-from supervisor.api.files import FileDoors
-from supervisor.api.server import ApiServer
-from supervisor.api.streams import StreamDoors
-from supervisor.api.watches import WatchDoors
+from supervisor.api.streams import StreamServicer
+from supervisor.api.watches import WatchServicer
 from supervisor.system.inotify import Inotify
 from tests.supervisor.api.fake_changes import FakeChanges, FakeStats
 from tests.supervisor.api.fake_execs import FakeExecs
@@ -63,20 +63,20 @@ class Rig:
 def doors_of(node: FakeNode, changes: Inotify) -> Methods:
     pods, streams = FakePods(node), FakeStreams(node)
     return methods_of(
-        ContainerDoors(node, pods, FakeExecs(node), streams),
-        ChangeDoors(FakeChanges(node)),
-        RecordDoors(node, changes),
-        DaemonDoors(node.info, node.metrics),
-        PodDoors(pods),
-        ImageDoors(FakeImages(node)),
-        VolumeDoors(FakeVolumes(node)),
-        FileDoors(FakeFiles(node)),
-        NetworkDoors(FakeNetworks(node)),
-        UsageDoors(FakeUsage(node)),
-        StatsDoors(FakeStats(node)),
-        StreamDoors(streams),
-        WatchDoors(FakeWatches(node)),
-        ShutdownDoors(FakeShutdown(node)),
+        ContainerServicer(node, pods, FakeExecs(node), streams),
+        ChangeServicer(FakeChanges(node)),
+        RecordServicer(node, changes),
+        DaemonServicer(node.info, node.metrics),
+        PodServicer(pods),
+        ImageServicer(FakeImages(node)),
+        VolumeServicer(FakeVolumes(node)),
+        FileServicer(FakeFiles(node)),
+        NetworkServicer(FakeNetworks(node)),
+        UsageServicer(FakeUsage(node)),
+        StatsServicer(FakeStats(node)),
+        StreamServicer(streams),
+        WatchServicer(FakeWatches(node)),
+        ShutdownServicer(FakeShutdown(node)),
     )
 
 

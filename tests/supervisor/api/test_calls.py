@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.api.doors import ContainerDoors, methods_of
+from supervisor.api.servicers import ContainerServicer, methods_of
 from supervisor.api.table import EXITD
 from supervisor.model import errors
 from supervisor.model.values import By
@@ -251,7 +251,7 @@ def test_a_call_that_would_hold_descriptors_is_refused_when_the_rest_is_kept(
 
 def test_each_method_of_the_table_is_of_exactly_one_group() -> None:
     node, changes = FakeNode(), Inotify()
-    containers = ContainerDoors(node, FakePods(node), FakeExecs(node), FakeStreams(node))
+    containers = ContainerServicer(node, FakePods(node), FakeExecs(node), FakeStreams(node))
     with pytest.raises(KeyError, match=r"\w+ is a method of 0 groups"):
         methods_of(containers)
     with pytest.raises(KeyError, match="CreateContainer is a method of 2 groups"):

@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor.api import details
 from supervisor.api.table import EXITD, classes
-from supervisor.api.ttrpcdoor import KINDS
+from supervisor.api.ttrpcservices import KINDS
 from supervisor.model.errors import ExitdError
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.server import Call, Server

@@ -113,7 +113,9 @@ async def test_events_wait_for_a_containerd_that_is_away_and_keep_their_order(tm
     async with world(tmp_path) as w, containerd(tmp_path) as c, publishing(w, tmp_path) as publisher:
         for id in "ab":
             await write(w, life(id, address=c.address))
-        await until(lambda: c.address in publisher.lanes and len(publisher.lanes[c.address].outbox) == 2 * len(TOPICS))
+        await until(
+            lambda: c.address in publisher.senders and len(publisher.senders[c.address].outbox) == 2 * len(TOPICS)
+        )
         await c.up()
         await until(lambda: len(c.got) == 2 * len(TOPICS))
     assert c.of("a") == c.of("b") == TOPICS
@@ -184,7 +186,7 @@ async def test_a_containerd_that_does_not_answer_holds_up_no_other_and_no_commit
         one.hook = for_ever
         await one.up()
         await other.up()
-        for n in range(outbox.ROOM // 4):  # more than its lane has room for
+        for n in range(outbox.ROOM // 4):  # more than its sender has room for
             await write(w, life(f"a{n}", address=one.address))
         await write(w, life("b", address=other.address))
         await until(lambda: "delete" in other.of("b"))
@@ -258,9 +260,9 @@ async def test_a_dropped_task_is_not_reported_any_more_by_this_daemon_or_the_nex
     async with world(tmp_path) as w, containerd(tmp_path) as c:
         async with publishing(w, tmp_path) as publisher:
             await write(w, life("c1", address=c.address)[:2])
-            await until(lambda: publisher.lanes.get(c.address) and len(publisher.lanes[c.address].outbox) == 2)
+            await until(lambda: publisher.senders.get(c.address) and len(publisher.senders[c.address].outbox) == 2)
             publisher.drop(container("c1", c.address))
-            assert len(publisher.lanes[c.address].outbox) == 0
+            assert len(publisher.senders[c.address].outbox) == 0
         await c.up()
         async with publishing(w, tmp_path):
             await write(w, [*life("c1", address=c.address)[2:], *life("c2", address=c.address)])
@@ -289,7 +291,7 @@ async def test_a_sign_of_life_ends_the_pause(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(publish, "PAUSE_SECONDS", 1000.0)
     async with world(tmp_path) as w, containerd(tmp_path) as c, publishing(w, tmp_path) as publisher:
         await write(w, life("c1", address=c.address))
-        await until(lambda: c.address in publisher.lanes and publisher.lanes[c.address].link.is_resting)
+        await until(lambda: c.address in publisher.senders and publisher.senders[c.address].link.is_resting)
         await c.up()
         publisher.wake("/of/nobody")
         publisher.wake(c.address)
@@ -315,14 +317,14 @@ async def test_ten_thousand_events_of_a_hundred_tasks_wait_in_the_log_and_not_in
         lives = {f"c{n}": life(f"c{n}", execs=32, address=c.address) for n in range(100)}
         for each in zip(*lives.values(), strict=True):
             await write(w, list(each))
-        await until(lambda: c.address in publisher.lanes and not publisher.lanes[c.address].outbox.has_room)
+        await until(lambda: c.address in publisher.senders and not publisher.senders[c.address].outbox.has_room)
         await c.up()
         most = 0
         total = sum(map(len, lives.values()))
         assert total > 10_000
         async with asyncio.timeout(150):
             while len(c.got) < total:
-                most = max(most, len(publisher.lanes[c.address].outbox))
+                most = max(most, len(publisher.senders[c.address].outbox))
                 await asyncio.sleep(0.01)
     assert most <= outbox.ROOM
     got: defaultdict[str, list[bytes]] = defaultdict(list)

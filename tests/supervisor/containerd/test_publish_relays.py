@@ -48,7 +48,7 @@ async def test_the_tasks_of_one_relay_are_reported_one_after_the_other_in_the_or
         for number in range(1, 2 * len(TOPICS) + 1):
             await until(lambda number=number: relay.handed == [*range(1, number + 1)])  # type: ignore[misc]
             relay.answers(number)
-        await until(lambda: publisher.lanes[NOBODY].outbox.floor == 2 * len(TOPICS))
+        await until(lambda: publisher.senders[NOBODY].outbox.floor == 2 * len(TOPICS))
 
 
 @in_loop
@@ -68,7 +68,7 @@ async def test_an_event_waits_while_there_is_no_descriptor_for_its_relay(
         await until(lambda: not refused)
         relay = Relay(publisher.couriers)
         await answered(relay, len(TOPICS))
-        await until(lambda: publisher.lanes[NOBODY].outbox.floor == len(TOPICS))
+        await until(lambda: publisher.senders[NOBODY].outbox.floor == len(TOPICS))
 
 
 @in_loop
@@ -125,7 +125,7 @@ async def test_a_relay_whose_containerd_is_away_is_asked_again_and_goes_on_in_or
 async def test_a_dropped_task_does_not_hold_up_others_of_its_relay(tmp_path: Path) -> None:
     async with world(tmp_path) as w, publishing(w, tmp_path) as publisher:
         await write(w, [*life("a", address=NOBODY, courier=ME), *life("b", address=NOBODY, courier=ME)])
-        await until(lambda: NOBODY in publisher.lanes and len(publisher.lanes[NOBODY].outbox) == 2 * len(TOPICS))
+        await until(lambda: NOBODY in publisher.senders and len(publisher.senders[NOBODY].outbox) == 2 * len(TOPICS))
         publisher.drop(container("a", NOBODY))
         relay = Relay(publisher.couriers)
         await answered(relay, len(TOPICS))

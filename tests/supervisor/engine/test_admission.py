@@ -9,7 +9,7 @@ from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
 from supervisor.engine.admission import Admission, with_storage
 from supervisor.engine.containers import Containers
-from supervisor.engine.imagedesk import ImageDesk
+from supervisor.engine.imageservice import ImageService
 from supervisor.images.facts import ImageDefaults, Resolved
 from supervisor.model.errors import BadRequest, NoSuchImage, RuntimeMissing, WrongState
 from supervisor.model.storage import LEFT_OPEN as STORAGE_LEFT_OPEN
@@ -48,7 +48,7 @@ async def admitted(spec: Spec, store: Store, *there: Container) -> Spec:
     containers = Containers()
     for each in there:
         containers[each.id] = each
-    return await Admission(containers, cast(ImageDesk, store), lambda: CONFIG).admit(spec, ID)
+    return await Admission(containers, cast(ImageService, store), lambda: CONFIG).admit(spec, ID)
 
 
 @in_loop

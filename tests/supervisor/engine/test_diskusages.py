@@ -5,14 +5,14 @@ import pathlib
 
 from supervisor.engine.containers import Containers
 from supervisor.engine.diskusages import DiskUsages
-from supervisor.engine.imagedesk import ImageDesk
+from supervisor.engine.imageservice import ImageService
 from supervisor.images.facts import Image, Layer
 from supervisor.model.values import Container, Phase, Spec
 from supervisor.model.views import ContainerUsage, DiskUsage, Occupied
 from tests.supervisor.fakes import in_loop
 
 
-class Desk(ImageDesk):
+class ServiceRig(ImageService):
     """Of two images that share a layer, one of them in use."""
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -39,7 +39,7 @@ async def test_containers_are_those_that_are_asked_for_and_images_only_on_demand
     containers = Containers()
     containers["x"] = Container("x", Spec("x"), Phase.RUNNING, 1, 0)
     containers["y"] = Container("y", Spec("y"), Phase.EXITED, 1, 0)
-    usages = DiskUsages(containers, Desk(tmp_path / "layers"), str(tmp_path / "r"))
+    usages = DiskUsages(containers, ServiceRig(tmp_path / "layers"), str(tmp_path / "r"))
     upper = tmp_path / "r/c/x/rootfs/layer/upper"
     logs = 2 * blocks(tmp_path / "r/c/x/container.log")
     x = ContainerUsage("x", True, False, blocks(upper) + blocks(upper / "f"), True, 2, logs)

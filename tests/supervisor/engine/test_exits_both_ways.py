@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 
 from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import replies
-from supervisor.api.doors import ContainerDoors
+from supervisor.api.servicers import ContainerServicer
 from supervisor.daemon import ReadyReplies
 from supervisor.engine.exits import ENDS_TOGETHER, Exits, SecondWitness
 from supervisor.engine.participants import Participant
@@ -157,7 +157,7 @@ class OneWay(World):
         self.join(ReadyReplies(), self.sees)
         self.manager.gates["delete"] = asyncio.Event()
         found = services_of(self, Admits())
-        self.doors = ContainerDoors(found.containers, found.pods, found.execs, None)  # type: ignore[arg-type]
+        self.doors = ContainerServicer(found.containers, found.pods, found.execs, None)  # type: ignore[arg-type]
         self.waits: dict[str, asyncio.Task[bytes]] = {}
         self.told = list[bytes]()
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.config.settings import Config
-from supervisor.engine.filedesk import FROZEN, FileDesk
+from supervisor.engine.fileservice import FROZEN, FileService
 from supervisor.engine.operations import Settings
 from supervisor.model import lifecycle as life
 from supervisor.model.values import By, Phase, Reason, Spec
@@ -19,21 +19,21 @@ NONE: Any = None
 async def test_an_end_that_is_taken_up_waits_for_the_thaw_of_what_a_killed_exitd_has_frozen(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         services = services_of(w, None)
-        desk = FileDesk(w.node, services.containers, NONE, Settings(str(tmp_path), str(tmp_path), now=Config))
-        w.join(services.ending, desk)
+        service = FileService(w.node, services.containers, NONE, Settings(str(tmp_path), str(tmp_path), now=Config))
+        w.join(services.ending, service)
         id, other = await w.running(Spec(name="web")), await w.running(Spec(name="other"))
         mark = Path(bundle.directory_of(str(tmp_path), id)) / FROZEN
         mark.parent.mkdir(parents=True)
         mark.touch()
         await w.node.apply(id, life.Paused())
         for each in (id, other):
-            await desk.before_find(each)
+            await service.before_find(each)
         assert w.node.frozen == {id}
         w.manager.on_kill = lambda c, number: w.manager.ends(c.id) if number == 15 else None
         ending = services.ending.by_policy(id, Reason.STOP, By(policy="p"), 3600.0)
         w.node.spawn(ending)
         await until(lambda: w.node.containers[id].ending is not None, "the end")
         assert w.manager.count("kill") == 0
-        await desk.thaw_left()
+        await service.thaw_left()
         await until(lambda: w.node.containers[id].phase is Phase.EXITED, "its end")
         assert w.manager.count("kill") == 1 and not mark.exists() and w.node.frozen == set()

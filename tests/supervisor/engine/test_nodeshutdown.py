@@ -13,7 +13,7 @@ import pytest
 from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
 from supervisor.engine import nodeshutdown
 from supervisor.engine.admission import Admission
-from supervisor.engine.imagedesk import ImageDesk
+from supervisor.engine.imageservice import ImageService
 from supervisor.engine.services import EngineServices
 from supervisor.model.errors import ShuttingDown
 from supervisor.model.taskfacts import Task
@@ -43,7 +43,7 @@ LIMIT = 6.0
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, EngineServices]]:
     async with world(directory) as w:
-        services = services_of(w, Admission(w.node.containers, cast(ImageDesk, NoImages()), lambda: CONFIG))
+        services = services_of(w, Admission(w.node.containers, cast(ImageService, NoImages()), lambda: CONFIG))
         w.join(services.pod_keeper)
         obeys(w, 15)
         try:

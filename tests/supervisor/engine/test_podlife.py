@@ -13,7 +13,7 @@ import pytest
 from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
 from supervisor.engine import node
 from supervisor.engine.admission import Admission
-from supervisor.engine.imagedesk import ImageDesk
+from supervisor.engine.imageservice import ImageService
 from supervisor.engine.services import EngineServices
 from supervisor.model.errors import BadRequest, NoSuchContainer, RuntimeFailed, WrongState
 from supervisor.model.pods import PodState
@@ -69,7 +69,7 @@ class NoImages:
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[World, EngineServices]]:
     async with world(directory) as w:
-        admission = Admission(w.node.containers, cast(ImageDesk, NoImages()), lambda: RUNTIMES)
+        admission = Admission(w.node.containers, cast(ImageService, NoImages()), lambda: RUNTIMES)
         services = services_of(w, admission)
         w.join(services.pod_keeper)
         obeys(w)

@@ -12,9 +12,9 @@ import pytest
 from shim import fields, record
 from supervisor.config.settings import Config, Limits
 from supervisor.engine import reconcile
-from supervisor.engine.foundlings import Foundlings
 from supervisor.engine.operations import Settings
 from supervisor.engine.reconcile import ReconcileParts
+from supervisor.engine.unknownruns import UnknownRuns
 from supervisor.model.errors import ShimFailed
 from supervisor.model.values import Phase, RunKey
 from supervisor.monitor import epoll, rundir
@@ -43,7 +43,7 @@ class Machine:
         self.running: set[str] = set()
         self.roots: list[str] = []
         self.parts = ReconcileParts(
-            w.runs, cast(ContainerRuntimes, self), self.settings, Foundlings(w.runs, self.settings.state)
+            w.runs, cast(ContainerRuntimes, self), self.settings, UnknownRuns(w.runs, self.settings.state)
         )
 
     async def look_at_memory(self) -> None:

@@ -14,11 +14,11 @@ from supervisor.model.adoption import (
     Adopt,
     DirectoryEntry,
     EntryKind,
-    Foundling,
     KnownRuns,
     Leave,
     Refuse,
     Remove,
+    UnknownRun,
     Verdict,
 )
 from supervisor.model.values import Phase, Process
@@ -34,7 +34,7 @@ WAY = (
     ("by-hand", DirectoryEntry(EntryKind.DIRECTORY, ROOT)),
     ("1", DirectoryEntry(EntryKind.DIRECTORY, ROOT)),
 )
-RUNNING = Foundling(
+RUNNING = UnknownRun(
     "by-hand",
     "1",
     WAY,

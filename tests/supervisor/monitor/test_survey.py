@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shim.mark import Started
-from supervisor.model.adoption import DirectoryEntry, EntryKind, Foundling
+from supervisor.model.adoption import DirectoryEntry, EntryKind, UnknownRun
 from supervisor.model.values import Process
 from supervisor.monitor import survey
 from tests.supervisor.children import child, ends_unreaped, name_of
@@ -19,7 +19,7 @@ UID = os.geteuid()
 DIRECTORY = DirectoryEntry(EntryKind.DIRECTORY, UID)
 
 
-def only(state: Path, id: str = "box") -> Foundling:
+def only(state: Path, id: str = "box") -> UnknownRun:
     (found,) = survey.look(str(state), id)
     return found
 

@@ -214,14 +214,14 @@ def change(number):
 
 """
 COMMIT_FOR_EVER = """
-async def one(store, lane):
-    for number in range(lane, 10**9, 8):
+async def one(store, queue):
+    for number in range(queue, 10**9, 8):
         (stored,) = await store.commit(replace(change(number), ahead=number % 3 > 0))
         print(number, stored.seq, flush=True)
 
 async def main():
     store = Store(Path(sys.argv[1]))
-    await asyncio.gather(*(one(store, lane) for lane in range(8)))
+    await asyncio.gather(*(one(store, queue) for queue in range(8)))
 
 asyncio.run(main())
 """

@@ -11,7 +11,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from supervisor.runtime.foreign_shim.link import remove_dead_socket
+from supervisor.runtime.foreign_shim.connection import remove_dead_socket
 from tests.fakeshim.making import FakeShim, make
 from tests.supervisor.runtime.foreign_shim import rig
 from tests.supervisor.runtime.foreign_shim.rig import LIMIT_SECONDS, Place, Task

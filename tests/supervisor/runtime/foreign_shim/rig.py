@@ -13,8 +13,8 @@ from google.protobuf.message import Message
 
 from supervisor.runtime.foreign_shim import process
 from supervisor.runtime.foreign_shim.binary import Address, Deleted, Shim
+from supervisor.runtime.foreign_shim.connection import ShimConnection
 from supervisor.runtime.foreign_shim.forwarding import Forwarding, Happened
-from supervisor.runtime.foreign_shim.link import ShimLink
 from supervisor.runtime.foreign_shim.logfifo import LogFifo
 from supervisor.runtime.foreign_shim.verdict import ShimWord
 from supervisor.system.aside import Aside
@@ -76,7 +76,7 @@ class Task:
     bundle: str
     log: LogFifo
     address: Address | None = None
-    link: ShimLink | None = None
+    link: ShimConnection | None = None
     waiting: asyncio.Task[ShimWord] | None = None
 
     @property
@@ -84,7 +84,7 @@ class Task:
         return self.shim.id
 
     @property
-    def to(self) -> ShimLink:
+    def to(self) -> ShimConnection:
         assert self.link is not None
         return self.link
 
@@ -95,7 +95,7 @@ class Task:
 
     async def linked(self) -> "Task":
         assert self.address is not None
-        self.link = await ShimLink.open(self.address, Aside())
+        self.link = await ShimConnection.open(self.address, Aside())
         return self
 
     async def started(self) -> int:

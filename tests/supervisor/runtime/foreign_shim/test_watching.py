@@ -20,7 +20,7 @@ from supervisor.monitor import probe
 from supervisor.monitor.earlyholds import EarlyHolds
 from supervisor.monitor.kernelword import BY_PIDFD, Executions
 from supervisor.runtime.foreign_shim import watching
-from supervisor.runtime.foreign_shim.link import ShimState
+from supervisor.runtime.foreign_shim.connection import ShimState
 from supervisor.runtime.foreign_shim.verdict import SHIM_LOST, UNDELETED, Deletion, ShimWord
 from supervisor.runtime.foreign_shim.watching import ShimWatching, Watched, process_of
 from tests.supervisor.descriptors import held_now, only, opened_since

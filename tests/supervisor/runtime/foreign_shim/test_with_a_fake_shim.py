@@ -20,7 +20,7 @@ from supervisor.model.errors import (
     WrongState,
 )
 from supervisor.model.taskfacts import Stdio
-from supervisor.runtime.foreign_shim.link import ShimLink, ShimMember
+from supervisor.runtime.foreign_shim.connection import ShimConnection, ShimMember
 from supervisor.system.aside import Aside
 from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, Fakes, run
 from tests.supervisor.runtime.foreign_shim.rig import LIMIT_SECONDS
@@ -293,7 +293,7 @@ async def test_a_frozen_shim_is_silent_and_its_waits_stay_pending(f: Fakes) -> N
         await task.to.state("c1", seconds=SOON)
     until(lambda: native.process_stat(shim_pid)[0] == "T", "it has not stopped")
     f.fake.does()
-    another = await ShimLink.open(task.to.address, Aside())
+    another = await ShimConnection.open(task.to.address, Aside())
     for link in (task.to, another):
         with pytest.raises(TimedOut):
             await link.connect("c1", seconds=SOON)

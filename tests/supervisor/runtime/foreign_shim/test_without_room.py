@@ -24,13 +24,13 @@ from supervisor.monitor import epoll, keeper, rundir
 from supervisor.monitor.control import Control
 from supervisor.monitor.kernelword import BY_PIDFD, Executions
 from supervisor.runtime.foreign_shim import peer, place, pumps, strays, watching
+from supervisor.runtime.foreign_shim.connection import ShimConnection
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.foreign_shim.execs import ShimV2Execs
-from supervisor.runtime.foreign_shim.hub import Hub
-from supervisor.runtime.foreign_shim.link import ShimLink
 from supervisor.runtime.foreign_shim.peer import Peer
 from supervisor.runtime.foreign_shim.place import Contact
 from supervisor.runtime.foreign_shim.pumps import Fifos, Pump, Pumps
+from supervisor.runtime.foreign_shim.registry import ShimRegistry
 from supervisor.runtime.foreign_shim.verdict import SHIM_LOST, ShimWord
 from supervisor.runtime.foreign_shim.watching import process_of
 from supervisor.runtime.oci import bundle, cgroups
@@ -83,7 +83,7 @@ class Reported(Reports):
 class Daemon:
     """The part of exitd that has to do with other shims, as it is at its start."""
 
-    hub: Hub
+    registry: ShimRegistry
     containers: ShimV2Containers
     execs: ShimV2Execs
     reports: Reported
@@ -94,17 +94,17 @@ async def daemon(base: Path) -> AsyncIterator[Daemon]:
     watcher, changes, where, streams = epoll.Monitor(), Inotify(), Place(str(base / "r"), str(base / "s")), NoStreams()
     anything: Any = streams
     executions = Executions(BY_PIDFD)
-    hub = Hub(where, watcher, changes, anything, zombie=True, kernel=BY_PIDFD, executions=executions)
+    registry = ShimRegistry(where, watcher, changes, anything, zombie=True, kernel=BY_PIDFD, executions=executions)
 
     async def prepared(_: Container) -> bundle.Bundle:
         raise AssertionError("nothing is made here")
 
-    made = Daemon(hub, ShimV2Containers(where, hub, prepared), ShimV2Execs(where, hub), Reported())
-    hub.listen(made.reports)  # type: ignore[arg-type]
+    made = Daemon(registry, ShimV2Containers(where, registry, prepared), ShimV2Execs(where, registry), Reported())
+    registry.listen(made.reports)  # type: ignore[arg-type]
     try:
         yield made
     finally:
-        await hub.close()
+        await registry.close()
         changes.close()
         watcher.close()
 
@@ -165,7 +165,7 @@ def test_before_a_lost_shim_is_deleted_its_count_of_memory_kills_is_waited_for(m
     async def test(f: Fakes) -> None:
         async with living(f, *SLEEP) as c, daemon(f.place.base) as d:
             assert (await d.containers.connect_container(c))[0] is Found.LIVE
-            run, counted = d.hub.get(KEY), cgroups.oom_kills
+            run, counted = d.registry.get(KEY), cgroups.oom_kills
             assert run is not None
             link = await run.peer.link()
             shim_pid = (await link.connect("c1")).shim_pid
@@ -202,33 +202,33 @@ def test_an_exec_that_runs_has_not_failed_for_want_of_a_descriptor(short: str, m
 
 
 @pytest.fixture
-def pod(tmp_path: Path) -> Iterator[tuple[Hub, str]]:
-    """Two runs under one shim, and the directory of the first. No more of the hub is reached."""
+def pod(tmp_path: Path) -> Iterator[tuple[ShimRegistry, str]]:
+    """Two runs under one shim, and the directory of the first. No more of the registry is reached."""
     contact = Contact("/bin/shim", "unix:///run/s", 2)
     for id in ("c1", "c2"):
         rundir.make(str(tmp_path), id, 1, b"").close()
         place.leave_contact(rundir.path_of(str(tmp_path), id, 1), contact)
-    hub = Hub.__new__(Hub)
-    hub.place, hub._runs = Place(str(tmp_path), str(tmp_path)), {}
-    yield hub, rundir.path_of(str(tmp_path), "c1", 1)
+    registry = ShimRegistry.__new__(ShimRegistry)
+    registry.place, registry._runs = Place(str(tmp_path), str(tmp_path)), {}
+    yield registry, rundir.path_of(str(tmp_path), "c1", 1)
 
 
 def test_a_shim_is_not_taken_for_one_runs_alone_where_the_others_cannot_be_read(
-    pod: tuple[Hub, str], monkeypatch: pytest.MonkeyPatch
+    pod: tuple[ShimRegistry, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be killed, and with it the others."""
-    hub, path = pod
-    assert not hub.is_alone(path, "unix:///run/s") and hub.is_alone(path, "unix:///run/other")
+    registry, path = pod
+    assert not registry.is_alone(path, "unix:///run/s") and registry.is_alone(path, "unix:///run/other")
     with only(0), pytest.raises(OSError, match="Too many open files"):
-        hub.is_alone(path, "unix:///run/s")
+        registry.is_alone(path, "unix:///run/s")
     monkeypatch.setattr(place, "open", refused, raising=False)
     with pytest.raises(OSError, match="Too many open files"):
-        hub.is_alone(path, "unix:///run/s")
+        registry.is_alone(path, "unix:///run/s")
 
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EIO])
 def test_a_bundle_or_a_contact_that_cannot_be_seen_is_not_taken_for_absent(
-    number: int, pod: tuple[Hub, str], monkeypatch: pytest.MonkeyPatch
+    number: int, pod: tuple[ShimRegistry, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object, **__: object) -> Any:
         raise OSError(number, os.strerror(number))
@@ -269,7 +269,7 @@ async def test_a_shim_is_checked_again_after_a_moment_in_which_it_cannot_be_aske
     monkeypatch.setattr(peer, "REST_SECONDS", 0.001)
     silences: list[bool] = []
     asked = Peer("c1", Contact("/bin/shim", f"unix://{tmp_path}/s", 2), silences.append, lambda: 1.0, Aside())
-    monkeypatch.setattr(ShimLink, "open", full_first(2, ShimLink.open))
+    monkeypatch.setattr(ShimConnection, "open", full_first(2, ShimConnection.open))
     async with asyncio.timeout(10):
         await asked.keep()
     assert asked.lost.is_set() and silences == []

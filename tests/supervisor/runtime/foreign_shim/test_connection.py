@@ -11,14 +11,14 @@ import pytest
 
 from supervisor.model.errors import ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.runtime.foreign_shim.binary import Address
-from supervisor.runtime.foreign_shim.link import OPEN_SECONDS, ShimLink, remove_dead_socket, socket_path
+from supervisor.runtime.foreign_shim.connection import OPEN_SECONDS, ShimConnection, remove_dead_socket, socket_path
 from supervisor.system.aside import Aside
 
 SOON = 0.2  # a limit that is to run out
 
 
-async def opened(address: Address, seconds: float = OPEN_SECONDS) -> ShimLink:
-    return await ShimLink.open(address, Aside(), seconds)
+async def opened(address: Address, seconds: float = OPEN_SECONDS) -> ShimConnection:
+    return await ShimConnection.open(address, Aside(), seconds)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_socket_of_a_dead_shim_is_removed_and_no_other_file() -> None:
 
 def test_a_call_of_a_link_that_was_never_opened_is_lost() -> None:
     async def test() -> None:
-        link = ShimLink(Address("unix:///none", 2))
+        link = ShimConnection(Address("unix:///none", 2))
         with pytest.raises(ShimLost):
             await link.state("c1")
         await link.shutdown("c1")

@@ -1,9 +1,9 @@
 """The networks of containers: their ports, ADD before a run, and DEL once after everything of it has ended.
 
 A record on the disk stands for an attachment from before its ADD until after its DEL (`network/records.py`). So at any
-moment, whatever is killed, the records say what is to be taken down; `NetworkDesk.look` takes down those that nothing
-uses any more. A DEL that fails is tried again, behind the back of everything else: the next run has a record, and an id
-for the plugins, of its own. Decision 47.
+moment, whatever is killed, the records say what is to be taken down; `NetworkService.look` takes down those that
+nothing uses any more. A DEL that fails is tried again, behind the back of everything else: the next run has a record,
+and an id for the plugins, of its own. Decision 47.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class TakingDown:
         self.ended.set()
 
 
-class NetworkDesk(Participant):
+class NetworkService(Participant):
     """Owns the records of attachments. One per daemon; belongs to its event loop."""
 
     def __init__(self, node: Node, config: Callable[[], Config], root: str, state: str) -> None:

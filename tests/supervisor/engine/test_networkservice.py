@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from supervisor.config.settings import Config
-from supervisor.engine import networkdesk
-from supervisor.engine.networkdesk import NetworkDesk
+from supervisor.engine import networkservice
+from supervisor.engine.networkservice import NetworkService
 from supervisor.engine.node import Node
 from supervisor.model.errors import BadRequest, ToolFailed, WrongState
 from supervisor.model.networks import AddressWish, PublishedPort
@@ -23,15 +23,15 @@ from supervisor.network.records import AttachmentRecord, NetworkLink
 
 def test_a_chosen_port_is_the_containers_before_it_is_recorded_until_it_is_discarded() -> None:
     """Four requests take most of what there is: by chance alone they would meet."""
-    desk = NetworkDesk(cast(Node, SimpleNamespace(containers={})), Config, "/nowhere", "/nowhere")
+    service = NetworkService(cast(Node, SimpleNamespace(containers={})), Config, "/nowhere", "/nowhere")
     share = min(1000, len(list(hostports.numbers())) * 2 // 9)
     spec = Spec("web", ports=tuple(PublishedPort(port) for port in range(1, share + 1)))
-    chosen = [desk.claim_ports(spec, (), id).ports for id in "abcd"]
+    chosen = [service.claim_ports(spec, (), id).ports for id in "abcd"]
     assert len({port.host_port for ports in chosen for port in ports}) == 4 * share
     with pytest.raises(WrongState, match="no free port"):
-        desk.claim_ports(spec, (), "e")
-    asyncio.run(desk.discarded("a"))
-    assert desk.claim_ports(spec, (), "e").ports
+        service.claim_ports(spec, (), "e")
+    asyncio.run(service.discarded("a"))
+    assert service.claim_ports(spec, (), "e").ports
 
 
 def _network(name: str, *, publishes: bool) -> NetworkConfig:
@@ -46,8 +46,8 @@ class KnownHere(dict[str, Container]):
         return []
 
 
-def _desk(directory: Path, monkeypatch: pytest.MonkeyPatch, *configured: NetworkConfig) -> NetworkDesk:
-    """A desk whose plugins give each container an address, after all others have had their turn."""
+def _service(directory: Path, monkeypatch: pytest.MonkeyPatch, *configured: NetworkConfig) -> NetworkService:
+    """A service whose plugins give each container an address, after all others have had their turn."""
 
     async def add(network: NetworkConfig, endpoint: calls.Endpoint, plugin_dirs: tuple[str, ...]) -> str:
         for _ in range(100):
@@ -61,9 +61,11 @@ def _desk(directory: Path, monkeypatch: pytest.MonkeyPatch, *configured: Network
     monkeypatch.setattr(files, "missing", lambda network, dirs: "")
     monkeypatch.setattr(hostports, "first_taken", lambda ports: None)
     monkeypatch.setattr(namespace, "make", lambda path, ids: None)
-    desk = NetworkDesk(cast(Node, SimpleNamespace(containers=KnownHere())), Config, str(directory), str(directory))
-    monkeypatch.setattr(desk.choice, "found", found)
-    return desk
+    service = NetworkService(
+        cast(Node, SimpleNamespace(containers=KnownHere())), Config, str(directory), str(directory)
+    )
+    monkeypatch.setattr(service.choice, "found", found)
+    return service
 
 
 def _publishing(id: str) -> Container:
@@ -73,10 +75,10 @@ def _publishing(id: str) -> Container:
 
 def test_a_port_of_a_later_network_is_not_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither has a record of the port while their first networks are put up."""
-    desk = _desk(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=True))
+    service = _service(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=True))
 
     async def both() -> list[Container | BaseException]:
-        return await asyncio.gather(*(desk.attach(_publishing(id)) for id in "ab"), return_exceptions=True)
+        return await asyncio.gather(*(service.attach(_publishing(id)) for id in "ab"), return_exceptions=True)
 
     refused = [str(each) for each in asyncio.run(both()) if isinstance(each, WrongState)]
     assert len(refused) == 1 and "8080/tcp" in refused[0]
@@ -86,20 +88,20 @@ def test_a_port_whose_network_takes_too_long_to_take_down_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a container that has gone; its plugin hangs."""
-    desk = _desk(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=True))
+    service = _service(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=True))
 
     async def delete(*_: object) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(plugins, "delete", delete)
-    monkeypatch.setattr(networkdesk, "LETS_GO_SECONDS", 0.01)
+    monkeypatch.setattr(networkservice, "LETS_GO_SECONDS", 0.01)
 
     async def refused() -> None:
         begun: list[asyncio.Future[object]] = []
-        desk._node.spawn = lambda work: begun.append(asyncio.ensure_future(work))  # type: ignore[method-assign]
-        await desk.attach(_publishing("a"))
+        service._node.spawn = lambda work: begun.append(asyncio.ensure_future(work))  # type: ignore[method-assign]
+        await service.attach(_publishing("a"))
         with pytest.raises(WrongState, match="8080/tcp was published by a, whose network is still being taken down"):
-            await desk.attach(_publishing("b"))
+            await service.attach(_publishing("b"))
         for each in begun:
             each.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
@@ -109,12 +111,12 @@ def test_a_port_whose_network_takes_too_long_to_take_down_is_refused(
 
 def test_what_no_network_takes_any_more_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their files have changed since the container was made."""
-    desk = _desk(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=False))
+    service = _service(tmp_path, monkeypatch, _network("plain", publishes=False), _network("open", publishes=False))
     with pytest.raises(BadRequest, match=r"ports: network plain or open .*portMappings"):
-        asyncio.run(desk.attach(_publishing("a")))
+        asyncio.run(service.attach(_publishing("a")))
     spec = Spec("a", network="plain", wishes=(AddressWish("plain", ("10.88.0.9",)),))
     with pytest.raises(BadRequest, match=r"addresses: network plain .*ips"):
-        asyncio.run(desk.attach(Container("a", spec, Phase.CREATING, 1, 0)))
+        asyncio.run(service.attach(Container("a", spec, Phase.CREATING, 1, 0)))
     assert not list(tmp_path.iterdir())
 
 
@@ -131,7 +133,7 @@ def test_the_namespace_of_a_network_that_is_given_up_is_unmade_when_that_can_be_
         raise ToolFailed("the switch does not answer")
 
     monkeypatch.setattr(plugins, "delete", delete)
-    monkeypatch.setattr(networkdesk, "AGAIN_SECONDS", (seconds,))
+    monkeypatch.setattr(networkservice, "AGAIN_SECONDS", (seconds,))
     link = NetworkLink("eth0", _network("plain", publishes=False), ("/plugins",))
     path = tmp_path / "netns" / f"{GONE}-1"
     path.mkdir(parents=True)
@@ -144,11 +146,11 @@ def test_the_namespace_of_a_network_that_is_given_up_is_unmade_when_that_can_be_
 
     async def until_nothing_is_left() -> None:
         node = SimpleNamespace(containers=KnownHere(), spawn=spawn)
-        desk = NetworkDesk(cast(Node, node), Config, str(tmp_path), str(tmp_path))
-        await desk.load()
-        desk.look()
-        await desk.after_clean_up(GONE)
-        given_up = (await desk.prune_networks()).given_up
+        service = NetworkService(cast(Node, node), Config, str(tmp_path), str(tmp_path))
+        await service.load()
+        service.look()
+        await service.after_clean_up(GONE)
+        given_up = (await service.prune_networks()).given_up
         assert [(each.record, each.why) for each in given_up] == [(f"{GONE}-1", "the switch does not answer")]
         path.rmdir()
         path.touch()

@@ -20,7 +20,7 @@ import structlog
 
 from supervisor.engine.containers import is_over
 from supervisor.engine.ending import made
-from supervisor.engine.imagedesk import ImageDesk
+from supervisor.engine.imageservice import ImageService
 from supervisor.engine.node import GONE_SECONDS, Node
 from supervisor.engine.operations import Operations, Settings
 from supervisor.engine.participants import Participant
@@ -59,10 +59,10 @@ Parts = Generator[bytes, None, None]  # to be closed: it holds descriptors
 Opened = Callable[[], AbstractContextManager[FilesView]]
 
 
-class FileDesk(Participant):
+class FileService(Participant):
     """Implements `supervisor.api.files.FileCalls`."""
 
-    def __init__(self, node: Node, operations: Operations, images: ImageDesk, settings: Settings) -> None:
+    def __init__(self, node: Node, operations: Operations, images: ImageService, settings: Settings) -> None:
         self._node, self._operations, self._images = node, operations, images
         self._containers, self._now = node.containers, settings.now
         self._root, self._state = settings.root, settings.state

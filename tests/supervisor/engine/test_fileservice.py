@@ -1,4 +1,4 @@
-"""The desk for the files of containers: when it freezes one, for how long, and what becomes of works beside a removal.
+"""The service for files of containers: when it freezes one, for how long, and what becomes of works beside a removal.
 
 On the node of `fakes`, with a real store of images."""
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.engine import filedesk
-from supervisor.engine.filedesk import FROZEN, FileDesk
-from supervisor.engine.imagedesk import COMMITS, LOADS, ImageDesk
+from supervisor.engine import fileservice
+from supervisor.engine.fileservice import FROZEN, FileService
+from supervisor.engine.imageservice import COMMITS, LOADS, ImageService
 from supervisor.engine.operations import PAUSE_TRIES, Settings
 from supervisor.images import changes
 from supervisor.images.facts import Image
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.root("layers need root")
 BY = By(uid=0)
 
 
-class Desk:
+class ServiceRig:
     """With one container that runs on an image of the store, and has written a file."""
 
-    def __init__(self, w: World, images: ImageDesk, root: Path, id: str) -> None:
+    def __init__(self, w: World, images: ImageService, root: Path, id: str) -> None:
         self.w, self.images, self.id = w, images, id
         services = services_of(w, None)
-        self.files = FileDesk(w.node, services.containers, images, Settings(str(root), "/state"))
+        self.files = FileService(w.node, services.containers, images, Settings(str(root), "/state"))
         self.directory = root / "c" / id
         (self.directory / "rootfs/merged").mkdir(parents=True)
         (self.directory / "rootfs/layer/upper").mkdir(parents=True)
@@ -60,22 +60,22 @@ class Desk:
 
 
 @contextlib.asynccontextmanager
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    images = ImageDesk(Images(str(tmp_path / "r")))
+async def service(tmp_path: Path) -> AsyncIterator[ServiceRig]:
+    images = ImageService(Images(str(tmp_path / "r")))
     try:
         async with world(tmp_path) as w:
             (image,) = await images.load_image(str(write_layout(tmp_path / "box", {"plain": PLAIN})), "")
             found = await images.look_up(Spec("c", image="box:plain"))
             assert found is not None
             id = await w.running(Spec("c", image="box:plain", image_id=image.id, layers=found.lower))
-            yield Desk(w, images, tmp_path / "r", id)
+            yield ServiceRig(w, images, tmp_path / "r", id)
     finally:
         await images.close()
 
 
 @in_loop
 async def test_a_container_is_frozen_while_a_thread_reads_it_and_not_while_others_are_at_work(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
+    async with service(tmp_path) as d:
         over = threading.Event()
         try:
             for _ in range(LOADS):
@@ -95,7 +95,7 @@ async def test_a_container_is_frozen_while_a_thread_reads_it_and_not_while_other
 
 @in_loop
 async def test_a_client_that_leaves_while_its_container_is_being_frozen_leaves_nothing_frozen(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
+    async with service(tmp_path) as d:
         gate = d.w.manager.gates["pause"] = asyncio.Event()
         left = d.commit("left:1")
         await until(lambda: d.freezes() == ["pause"])
@@ -111,7 +111,7 @@ async def test_a_client_that_leaves_while_its_container_is_being_frozen_leaves_n
 
 @in_loop
 async def test_a_freeze_that_worked_and_said_that_it_failed_is_undone(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
+    async with service(tmp_path) as d:
         d.w.manager.frozen[d.id] = True
         for call in ("pause", "is_paused"):
             d.w.manager.fails[call] += [RuntimeFailed("no word")] * PAUSE_TRIES
@@ -127,7 +127,7 @@ async def test_a_layer_that_takes_too_long_is_not_read_on_when_its_container_is_
 ) -> None:
     goes_on, closed = threading.Event(), threading.Event()
 
-    def slow(*_: object) -> filedesk.Parts:
+    def slow(*_: object) -> fileservice.Parts:
         try:
             yield b""
             goes_on.wait()
@@ -136,8 +136,8 @@ async def test_a_layer_that_takes_too_long_is_not_read_on_when_its_container_is_
             closed.set()
 
     monkeypatch.setattr(changes, "layer_tar", slow)
-    monkeypatch.setattr(filedesk, "FROZEN_SECONDS", 0.05)
-    async with desk(tmp_path) as d:
+    monkeypatch.setattr(fileservice, "FROZEN_SECONDS", 0.05)
+    async with service(tmp_path) as d:
         try:
             with pytest.raises(TimedOut, match="--no-pause has no such limit"):
                 await d.commit("late:1")
@@ -154,8 +154,8 @@ async def test_a_layer_that_takes_too_long_is_not_read_on_when_its_container_is_
 async def test_a_reader_that_takes_nothing_does_not_hold_up_a_removal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filedesk, "LAST_SECONDS", 0.05)
-    async with desk(tmp_path) as d:
+    monkeypatch.setattr(fileservice, "LAST_SECONDS", 0.05)
+    async with service(tmp_path) as d:
         parts = d.files.export(d.id)
         assert await anext(parts)
         await d.files.removing(d.id)
@@ -170,7 +170,7 @@ async def test_files_and_the_ids_that_are_taken_off_their_owners_are_those_of_on
 ) -> None:
     """Another may get the name meanwhile, so it is looked up once."""
     looked_up: list[str] = []
-    async with desk(tmp_path) as d:
+    async with service(tmp_path) as d:
         find = d.files._containers.find
 
         async def finding(id: str) -> Container:
@@ -197,7 +197,7 @@ async def test_the_mount_of_a_resting_root_is_a_use_until_its_thread_has_ended(
         return str(tmp_path)
 
     monkeypatch.setattr(view, "mounted_root", mounted_root)
-    async with desk(tmp_path) as d:
+    async with service(tmp_path) as d:
         d.w.manager.ends(d.id)
         await until(lambda: d.w.node.containers[d.id].phase is Phase.EXITED)
         left = asyncio.create_task(d.files.stat_path(d.id, "/", follow=False))

@@ -18,7 +18,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api import health
 from supervisor.api.server import ApiServer
 from supervisor.api.table import EXITD, classes
-from supervisor.api.ttrpcdoor import KINDS
+from supervisor.api.ttrpcservices import KINDS
 from supervisor.model import errors
 from supervisor.model.errors import CannotStart, Code
 from supervisor.model.values import By

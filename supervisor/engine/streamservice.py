@@ -17,7 +17,7 @@ FindExec = Callable[[Container, str], Awaitable[AttachTarget]]
 OrdersOf = Callable[[RunKey], Orders]
 
 
-class StreamDesk:
+class StreamService:
     """Implements `supervisor.api.streams.Streams`. `execs` finds an exec of a container; raises when there is none.
     `orders`: who does them for a run, or an exec; exitd-shim, unless said otherwise."""
 

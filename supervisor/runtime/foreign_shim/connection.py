@@ -81,7 +81,7 @@ class Stats:
 NOTHING = Stdio()
 
 
-class ShimLink:
+class ShimConnection:
     """One connection. `exec_id` names an exec; empty means init.
 
     All calls raise what `refusal` makes of an error response, TimedOut on this side's clock, and ShimLost when the

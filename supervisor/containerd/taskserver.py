@@ -68,7 +68,7 @@ class Relay:
     again: dict[int, int] = field(default_factory=dict)
 
 
-class Door:
+class TaskServer:
     """Begin it when the containers are listed; `stop` it before the node is closed."""
 
     def __init__(

@@ -29,7 +29,7 @@ NEEDS = "watching what others run needs Linux 6.15, or the process events connec
 log = structlog.get_logger(__name__)
 
 
-class WatchDesk:
+class WatchService:
     """The registry of watches, one per daemon. `sources` make the WatchSource for each kind of target with a path."""
 
     def __init__(

@@ -24,8 +24,8 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-class VolumeDesk(Participant):
-    """Implements `supervisor.api.doors.VolumeCalls`."""
+class VolumeService(Participant):
+    """Implements `supervisor.api.servicers.VolumeCalls`."""
 
     def __init__(self, root: str, containers: Containers) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""The desk of watches with a real store, processes and the kernel's word; only what a kernel cannot do is made up."""
+"""The service of watches with a real store, processes and the kernel's word; only what no kernel does is made up."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,8 @@ from shim import native
 from supervisor.engine.node import Storing
 from supervisor.external import nodesearch, observe
 from supervisor.external.observer import Observer
-from supervisor.external.watchdesk import WatchDesk
 from supervisor.external.watchlist import WatchList
+from supervisor.external.watchservice import WatchService
 from supervisor.model.errors import BadRequest, Busy, CannotWatch, NoSuchWatch, StoreFailed, TimedOut, WrongState
 from supervisor.model.values import By, Process
 from supervisor.model.watched import NODE, Kind, Target
@@ -50,15 +50,15 @@ class Quiet:
 
 
 @contextlib.asynccontextmanager
-async def desk(
+async def service(
     store: Store, clock: FakeClock, blind: str = "", own: Collection[Process] = ()
-) -> AsyncIterator[tuple[WatchDesk, Observer]]:
+) -> AsyncIterator[tuple[WatchService, Observer]]:
     events, monitor, changes = EventLog(store, clock), Monitor(), Inotify()
     changes.start()
     watched = WatchList()
     parts = (store, events, clock, Storing(print), monitor, changes, watched)
     observer = Observer(*parts, zombie_readable=True, kernel=BY_PIDFD, owns=lambda process: process in own)
-    made = WatchDesk(observer, watched, store, clock, {Kind.RUNC_ROOT: Quiet, Kind.CONTAINERD: Quiet}, blind)
+    made = WatchService(observer, watched, store, clock, {Kind.RUNC_ROOT: Quiet, Kind.CONTAINERD: Quiet}, blind)
     await made.load()
     await made.begun()
     try:
@@ -73,7 +73,7 @@ async def desk(
 def test_a_kernel_that_does_not_report_is_refused_by_its_own_word(tmp_path: Path) -> None:
     async def main() -> None:
         blind = "kernel 5.10 does not report exits through pidfds"
-        async with opened(tmp_path / "db") as store, desk(store, FakeClock(), blind) as (watches, _):
+        async with opened(tmp_path / "db") as store, service(store, FakeClock(), blind) as (watches, _):
             for kind, where in ((Kind.PID, "1"), (Kind.RUNC_ROOT, str(tmp_path)), (Kind.CONTAINERD, "/none")):
                 with pytest.raises(CannotWatch, match=rf"^{blind}; .* needs Linux 6\.15, or the process events"):
                     await watches.watch(kind, where, BY)
@@ -86,19 +86,19 @@ def test_watches_of_directories_are_kept_and_begun_again(tmp_path: Path) -> None
     async def main() -> None:
         clock = FakeClock()
         async with opened(tmp_path / "db") as store:
-            async with desk(store, clock) as (watches, _):
+            async with service(store, clock) as (watches, _):
                 first = await watches.watch(Kind.RUNC_ROOT, str(tmp_path), BY)
                 assert await watches.watch(Kind.RUNC_ROOT, str(tmp_path), By()) == first
                 assert Quiet.begun == 1
             assert Quiet.begun == 0
-            async with desk(store, clock) as (watches, _):
+            async with service(store, clock) as (watches, _):
                 assert watches.watches() == [first]
                 assert Quiet.begun == 1
                 assert await watches.end(str(tmp_path)) == first
                 assert Quiet.begun == 0
                 with pytest.raises(NoSuchWatch):
                     await watches.end(str(tmp_path))
-            async with desk(store, clock) as (watches, _):
+            async with service(store, clock) as (watches, _):
                 assert watches.watches() == []
 
     asyncio.run(main())
@@ -109,12 +109,12 @@ def test_what_a_search_has_found_ends_before_it_and_what_has_lost_its_search_end
 ) -> None:
     monkeypatch.setattr(nodesearch, "sources", lambda: [(Kind.RUNC_ROOT, str(tmp_path))])
 
-    def found(watches: WatchDesk) -> list[tuple[str, str]]:
+    def found(watches: WatchService) -> list[tuple[str, str]]:
         return [(view.target.where, view.target.found_by) for view in watches.watches()]
 
     async def main() -> None:
         async with opened(tmp_path / "db") as store:
-            async with desk(store, FakeClock()) as (watches, observer):
+            async with service(store, FakeClock()) as (watches, observer):
                 await watches.watch(Kind.NODE, NODE, BY)
                 assert found(watches) == [(NODE, ""), (str(tmp_path), NODE)]
                 drop, dropped = observer.drop, list[str]()
@@ -130,11 +130,11 @@ def test_what_a_search_has_found_ends_before_it_and_what_has_lost_its_search_end
                     with pytest.raises(StoreFailed):
                         await watches.end(NODE)
                 assert dropped == [str(tmp_path)]
-            async with desk(store, FakeClock()) as (watches, observer):
+            async with service(store, FakeClock()) as (watches, observer):
                 await until(lambda: watches.watches())
                 assert NODE in [view.target.where for view in watches.watches()], "the watch goes on"
                 await observer.note(Target(Kind.RUNC_ROOT, "/lost", 1, BY, found_by="elsewhere"))
-            async with desk(store, FakeClock()) as (watches, _):
+            async with service(store, FakeClock()) as (watches, _):
                 assert "/lost" not in [view.target.where for view in watches.watches()]
             assert "/lost" not in [each.where for each in await store.load_all(Target, "watches")]
 
@@ -149,7 +149,7 @@ def test_a_directory_that_was_found_and_is_gone_is_watched_no_more(
     monkeypatch.setattr(nodesearch, "SEARCH_SECONDS", 0.02)
 
     async def main() -> None:
-        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, _):
+        async with opened(tmp_path / "db") as store, service(store, FakeClock()) as (watches, _):
             await watches.watch(Kind.NODE, NODE, BY)
             assert len(watches.watches()) == 2
             directory.rmdir()
@@ -164,10 +164,10 @@ def test_another_boot_is_the_end_of_what_was_watched_and_not_of_the_watch(tmp_pa
     async def main() -> None:
         with child("sleep", "1000") as one:
             async with opened(tmp_path / "db") as store:
-                async with desk(store, FakeClock()) as (watches, _):
+                async with service(store, FakeClock()) as (watches, _):
                     await watches.watch(Kind.PID, str(one.pid), BY)
                     await watches.watch(Kind.RUNC_ROOT, str(tmp_path), BY)
-                async with desk(store, FakeClock("another")) as (watches, observer):
+                async with service(store, FakeClock("another")) as (watches, observer):
                     await observer.settled()
                     assert [view.target.where for view in watches.watches()] == [str(tmp_path)]
                     (exit,) = await all_exits(store)
@@ -184,7 +184,7 @@ def test_exitds_own_and_what_another_watch_has_are_not_watched_twice(tmp_path: P
             process = Process(one.pid, native.process_stat(one.pid)[2])
             async with (
                 opened(tmp_path / "db") as store,
-                desk(store, FakeClock(), own=[process]) as (watches, _),
+                service(store, FakeClock(), own=[process]) as (watches, _),
             ):
                 with pytest.raises(BadRequest, match="exitd itself"):
                     await watches.watch(Kind.PID, str(own.pid), BY)
@@ -201,7 +201,7 @@ def test_a_pid_that_cannot_be_looked_at_for_want_of_a_descriptor_is_not_called_w
         raise OSError(errno.EMFILE, "Too many open files")
 
     async def main() -> None:
-        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, _):
+        async with opened(tmp_path / "db") as store, service(store, FakeClock()) as (watches, _):
             with child() as process:
                 with monkeypatch.context() as patch:
                     patch.setattr(observe, "command_of", refused)
@@ -215,7 +215,7 @@ def test_a_pid_that_cannot_be_looked_at_for_want_of_a_descriptor_is_not_called_w
 
 def test_there_is_a_most_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, _):
+        async with opened(tmp_path / "db") as store, service(store, FakeClock()) as (watches, _):
             with child("sleep", "1000") as one:
                 with pytest.raises(Busy, match="such watches are the most"):
                     await watches.watch(Kind.RUNC_ROOT, str(tmp_path), BY)
@@ -223,7 +223,7 @@ def test_there_is_a_most_of_everything(tmp_path: Path, monkeypatch: pytest.Monke
                     await watches.watch(Kind.PID, str(one.pid), BY)
             assert watches.watches() == []
 
-    monkeypatch.setattr("supervisor.external.watchdesk.MOST_TARGETS", 0)
+    monkeypatch.setattr("supervisor.external.watchservice.MOST_TARGETS", 0)
     monkeypatch.setattr("supervisor.external.observer.MOST_PROCESSES", 0)
     asyncio.run(main())
 
@@ -239,7 +239,7 @@ def test_a_directory_that_hangs_is_looked_at_aside_and_holds_up_no_other_watch(
         return real(path, **more)
 
     async def main() -> None:
-        async with opened(tmp_path / "db") as store, desk(store, FakeClock()) as (watches, _):
+        async with opened(tmp_path / "db") as store, service(store, FakeClock()) as (watches, _):
             watches._looks = Aside(limit_seconds=0.05)
             with monkeypatch.context() as patched:
                 patched.setattr(os, "stat", hangs)

@@ -60,8 +60,8 @@ def _is_same(program: str, path: str) -> bool:
         return False
 
 
-class ImageDesk(Participant):
-    """Implements `supervisor.api.doors.ImageCalls`.
+class ImageService(Participant):
+    """Implements `supervisor.api.servicers.ImageCalls`.
 
     What may take long has threads of its own, so that everybody else's are free; a caller that goes away changes
     nothing, the work goes on to its end.

@@ -11,8 +11,8 @@ from functools import partial
 
 import pytest
 
-from supervisor.engine import imagedesk
-from supervisor.engine.imagedesk import LOADS, PULLS, ImageDesk, pause_root
+from supervisor.engine import imageservice
+from supervisor.engine.imageservice import LOADS, PULLS, ImageService, pause_root
 from supervisor.images import merge, saved
 from supervisor.images.changes import layer_tar
 from supervisor.images.facts import Resolved
@@ -30,18 +30,18 @@ LIMIT_SECONDS = 30.0
 
 
 @asynccontextmanager
-async def opened(root: pathlib.Path, pause: Resolved | None = None) -> AsyncIterator[ImageDesk]:
-    desk = ImageDesk(Images(str(root), pause=pause))
+async def opened(root: pathlib.Path, pause: Resolved | None = None) -> AsyncIterator[ImageService]:
+    service = ImageService(Images(str(root), pause=pause))
     try:
-        yield desk
+        yield service
     finally:
-        await desk.close()
+        await service.close()
 
 
-def run(root: pathlib.Path, test: Callable[[ImageDesk], Awaitable[None]]) -> None:
+def run(root: pathlib.Path, test: Callable[[ImageService], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(LIMIT_SECONDS), opened(root) as desk:
-            await test(desk)
+        async with asyncio.timeout(LIMIT_SECONDS), opened(root) as service:
+            await test(service)
 
     asyncio.run(main())
 
@@ -50,10 +50,10 @@ def asked(image: str, **fields: object) -> Spec:
     return Spec(**{"name": "n", "image": image, "cwd": "", "stop_signal": 0, **fields})  # type: ignore[arg-type]
 
 
-async def resolve(desk: ImageDesk, spec: Spec, container_id: str) -> Spec:
+async def resolve(service: ImageService, spec: Spec, container_id: str) -> Spec:
     """As a spec is admitted."""
-    complete = merge.complete(spec, await desk.look_up(spec))
-    await desk.hold(complete, container_id)
+    complete = merge.complete(spec, await service.look_up(spec))
+    await service.hold(complete, container_id)
     return complete
 
 
@@ -63,48 +63,48 @@ def layout(tmp_path: pathlib.Path) -> str:
 
 
 def test_a_container_has_its_image_until_it_is_released(tmp_path: pathlib.Path, layout: str) -> None:
-    async def test(desk: ImageDesk) -> None:
-        spec = await resolve(desk, asked(f"oci:{layout}:tall", args=("x",)), "c1")
+    async def test(service: ImageService) -> None:
+        spec = await resolve(service, asked(f"oci:{layout}:tall", args=("x",)), "c1")
         assert (spec.args, spec.user, spec.cwd, spec.stop_signal) == (("/bin/sh", "x"), "1:2", "/w", 2)
         assert (spec.image_id, len(spec.layers)) == (TALL.id, 2)
         with pytest.raises(ImageInUse, match="c1"):
-            await desk.remove_image("box:tall")
-        assert [users for _, users in await desk.list_images()] == [("c1",)]
+            await service.remove_image("box:tall")
+        assert [users for _, users in await service.list_images()] == [("c1",)]
         for _ in range(2):
-            await desk.discarded("c1")
-        assert (await desk.remove_image("box:tall")).ids == (TALL.id,)
+            await service.discarded("c1")
+        assert (await service.remove_image("box:tall")).ids == (TALL.id,)
 
     run(tmp_path / "r", test)
 
 
 def test_what_has_no_image_in_the_store_holds_nothing(tmp_path: pathlib.Path) -> None:
-    async def test(desk: ImageDesk) -> None:
-        directory = await resolve(desk, asked(str(tmp_path), args=("x",)), "c1")
+    async def test(service: ImageService) -> None:
+        directory = await resolve(service, asked(str(tmp_path), args=("x",)), "c1")
         assert (directory.layers, directory.image_id) == ((str(tmp_path),), "")
-        assert (await resolve(desk, Spec("n", rootfs="/", args=("x",)), "c2")).layers == ()
+        assert (await resolve(service, Spec("n", rootfs="/", args=("x",)), "c2")).layers == ()
         assert os.listdir(tmp_path / "r/images/holds") == []
 
     run(tmp_path / "r", test)
 
 
 def test_an_id_decides_and_the_word_is_only_kept(tmp_path: pathlib.Path, layout: str) -> None:
-    async def test(desk: ImageDesk) -> None:
-        image = await desk.pull_image(f"oci:{layout}:plain", False)
-        spec = await resolve(desk, asked("docker://127.0.0.1:1/nobody:answers", image_id=image.id), "c1")
+    async def test(service: ImageService) -> None:
+        image = await service.pull_image(f"oci:{layout}:plain", False)
+        spec = await resolve(service, asked("docker://127.0.0.1:1/nobody:answers", image_id=image.id), "c1")
         assert (spec.image_id, spec.args, spec.image) == (PLAIN.id, ("sh",), "docker://127.0.0.1:1/nobody:answers")
         with pytest.raises(NoSuchImage):
-            await resolve(desk, asked("x", image_id="sha256:" + "0" * 64), "c2")
+            await resolve(service, asked("x", image_id="sha256:" + "0" * 64), "c2")
 
     run(tmp_path / "r", test)
 
 
 def test_a_request_that_is_refused_holds_nothing(tmp_path: pathlib.Path, layout: str) -> None:
-    async def test(desk: ImageDesk) -> None:
+    async def test(service: ImageService) -> None:
         with pytest.raises(NoSuchImage):
-            await resolve(desk, asked("nothing"), "c1")
+            await resolve(service, asked("nothing"), "c1")
         bad = Spec("n", image=f"oci:{layout}:tall", entrypoint=("",))
         with pytest.raises(Exception, match="which command"):
-            await resolve(desk, bad, "c2")
+            await resolve(service, bad, "c2")
         assert os.listdir(tmp_path / "r/images/holds") == []
 
     run(tmp_path / "r", test)
@@ -115,13 +115,13 @@ def test_at_the_start_holds_become_those_of_the_containers_and_leftovers_go(
 ) -> None:
     leftover = tmp_path / "r/images/staging/x/layers/y"
 
-    async def first(desk: ImageDesk) -> None:
-        await resolve(desk, asked(f"oci:{layout}:plain"), "gone")
+    async def first(service: ImageService) -> None:
+        await resolve(service, asked(f"oci:{layout}:plain"), "gone")
         leftover.mkdir(parents=True)
 
-    async def second(desk: ImageDesk) -> None:
-        desk.hold_only({"there": PLAIN.id})
-        assert [users for _, users in await desk.list_images()] == [("there",)]
+    async def second(service: ImageService) -> None:
+        service.hold_only({"there": PLAIN.id})
+        assert [users for _, users in await service.list_images()] == [("there",)]
         while leftover.exists():  # noqa: ASYNC110  # removed in the background, which nobody announces
             await asyncio.sleep(0)
 
@@ -132,18 +132,18 @@ def test_at_the_start_holds_become_those_of_the_containers_and_leftovers_go(
 def test_pulls_that_hang_hold_up_no_load_no_container_and_no_end_of_the_daemon(
     tmp_path: pathlib.Path, layout: str
 ) -> None:
-    async def test(desk: ImageDesk) -> None:
+    async def test(service: ImageService) -> None:
         with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
             name = f"127.0.0.1:{silent.getsockname()[1]}/x"
-            pulls = [asyncio.create_task(desk.pull_image(name, False)) for _ in range(PULLS + 2)]
+            pulls = [asyncio.create_task(service.pull_image(name, False)) for _ in range(PULLS + 2)]
             silent.settimeout(LIMIT_SECONDS)
             await asyncio.to_thread(silent.accept)
-            await desk.load_image(layout, "")
-            await resolve(desk, asked("box:plain"), "c1")
-            await desk.discarded("c1")
-            await desk.remove_image("box:plain")
+            await service.load_image(layout, "")
+            await resolve(service, asked("box:plain"), "c1")
+            await service.discarded("c1")
+            await service.remove_image("box:plain")
             begun = asyncio.get_running_loop().time()
-            await desk.close()
+            await service.close()
             assert asyncio.get_running_loop().time() - begun < LIMIT_SECONDS / 3
             ends = await asyncio.gather(*pulls, return_exceptions=True)
         assert {type(end) for end in ends} <= {ShuttingDown, asyncio.CancelledError}
@@ -151,7 +151,7 @@ def test_pulls_that_hang_hold_up_no_load_no_container_and_no_end_of_the_daemon(
 
     async def main() -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
-            await test(ImageDesk(Images(str(tmp_path / "r"))))
+            await test(ImageService(Images(str(tmp_path / "r"))))
 
     asyncio.run(main())
     for thread in [each for each in threading.enumerate() if each.name.startswith("image-")]:
@@ -163,7 +163,7 @@ def test_an_archive_that_is_measured_for_long_is_waited_for(
     tmp_path: pathlib.Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each layer is read for its digest before the first byte comes."""
-    monkeypatch.setattr(imagedesk, "Outflow", partial(Outflow, stall_seconds=1.0))
+    monkeypatch.setattr(imageservice, "Outflow", partial(Outflow, stall_seconds=1.0))
     packed, over = layer_tar, threading.Event()
 
     def slow(fd: int, below: tuple[str, ...]) -> Generator[bytes, None, None]:
@@ -173,9 +173,9 @@ def test_an_archive_that_is_measured_for_long_is_waited_for(
 
     monkeypatch.setattr(saved, "layer_tar", slow)
 
-    async def test(desk: ImageDesk) -> None:
-        await desk.load_image(layout, "")
-        parts = desk.save_images(("box:tall",))
+    async def test(service: ImageService) -> None:
+        await service.load_image(layout, "")
+        parts = service.save_images(("box:tall",))
         first = asyncio.ensure_future(anext(parts))
         await asyncio.wait((first,), timeout=1.3)
         over.set()
@@ -187,21 +187,21 @@ def test_an_archive_that_is_measured_for_long_is_waited_for(
 
 
 def test_more_loads_than_threads_all_come_to_their_end(tmp_path: pathlib.Path, layout: str) -> None:
-    async def test(desk: ImageDesk) -> None:
-        loaded = await asyncio.gather(*(desk.load_image(layout, "") for _ in range(3 * LOADS)))
+    async def test(service: ImageService) -> None:
+        loaded = await asyncio.gather(*(service.load_image(layout, "") for _ in range(3 * LOADS)))
         assert {tuple(image.id for image in images) for images in loaded} == {(PLAIN.id, TALL.id)}
 
     run(tmp_path / "r", test)
 
 
 def test_a_caller_that_goes_away_leaves_the_load_to_its_end(tmp_path: pathlib.Path, layout: str) -> None:
-    async def test(desk: ImageDesk) -> None:
-        load = asyncio.create_task(desk.load_image(layout, ""))
+    async def test(service: ImageService) -> None:
+        load = asyncio.create_task(service.load_image(layout, ""))
         await asyncio.sleep(0)  # it has begun
         load.cancel()
         with pytest.raises(asyncio.CancelledError):
             await load
-        while len(await desk.list_images()) < 2:
+        while len(await service.list_images()) < 2:
             pass
 
     run(tmp_path / "r", test)
@@ -239,13 +239,13 @@ def test_a_directory_of_the_callers_that_hangs_holds_no_thread_that_others_need(
         return hung.wait()
 
     async def main() -> None:
-        desk = ImageDesk(Images(str(tmp_path / "r")), Aside(limit_seconds=0.05))
+        service = ImageService(Images(str(tmp_path / "r")), Aside(limit_seconds=0.05))
         with monkeypatch.context() as patched:
             patched.setattr(os.path, "isdir", hang)
             with pytest.raises(TimedOut, match="looking at /hung/root took more than"):
-                await resolve(desk, asked("/hung/root"), "c1")
+                await resolve(service, asked("/hung/root"), "c1")
         hung.set()
-        await desk.close()
+        await service.close()
 
     asyncio.run(main())
     assert names == ["aside"]

@@ -62,7 +62,7 @@ class Run:
         self.log.close()
 
 
-class Hub:
+class ShimRegistry:
     """One per daemon; belongs to its event loop."""
 
     def __init__(

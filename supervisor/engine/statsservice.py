@@ -17,8 +17,8 @@ Measure = Callable[[str, Process | None], LiveUsage | None]  # of a cgroups path
 RUNS = (Phase.RUNNING, Phase.PAUSED)
 
 
-class StatsDesk:
-    """Implements `supervisor.api.doors.StatsCalls`."""
+class StatsService:
+    """Implements `supervisor.api.servicers.StatsCalls`."""
 
     def __init__(self, containers: Containers, manager: ContainerRuntimes, clock: Clock, measure: Measure) -> None:
         self._measure = measure

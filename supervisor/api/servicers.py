@@ -163,7 +163,7 @@ class ShutdownCalls(Protocol):
     async def shut_down_node(self, limit_seconds: float) -> StoppedForShutdown: ...
 
 
-class ContainerDoors:
+class ContainerServicer:
     """Answers the calls about containers and their execs."""
 
     def __init__(self, operations: OperationCalls, pods: Pods, execs: ExecCalls, streams: Streams) -> None:
@@ -248,7 +248,7 @@ class ContainerDoors:
         return pb.ExecReply(exec=replies.exec_message(made))
 
 
-class ChangeDoors:
+class ChangeServicer:
     """Answers the calls that change what a container is called, and what it may use."""
 
     def __init__(self, changing: ChangeCalls) -> None:
@@ -264,7 +264,7 @@ class ChangeDoors:
         return pb.UpdateReply()
 
 
-class RecordDoors:
+class RecordServicer:
     """Answers the calls about what has happened: events, exits, logs."""
 
     def __init__(self, operations: OperationCalls, changes: Inotify) -> None:
@@ -317,7 +317,7 @@ def _log_replies(portion: logs.Portion, run: int) -> Iterator[pb.LogsReply]:
         yield from replies.log_messages(portion, LOG_REPLY_BYTES)
 
 
-class DaemonDoors:
+class DaemonServicer:
     """Answers the calls about the daemon itself."""
 
     def __init__(self, info: Callable[[], Info], metrics: Callable[[], Awaitable[str]]) -> None:
@@ -336,7 +336,7 @@ class DaemonDoors:
         return pb.MetricsReply(text=clean(await self._metrics()))
 
 
-class PodDoors:
+class PodServicer:
     """Answers the calls about pods."""
 
     def __init__(self, pods: Pods) -> None:
@@ -362,7 +362,7 @@ class PodDoors:
         return pb.InspectPodReply(pod=replies.pod_message(view))
 
 
-class ImageDoors:
+class ImageServicer:
     """Answers the calls about the image store."""
 
     def __init__(self, images: ImageCalls) -> None:
@@ -430,7 +430,7 @@ class NetworkCalls(Protocol):
     async def prune_networks(self) -> PrunedNetworks: ...
 
 
-class NetworkDoors:
+class NetworkServicer:
     """Answers the calls about networks."""
 
     def __init__(self, networks: NetworkCalls) -> None:
@@ -445,7 +445,7 @@ class NetworkDoors:
         return pruned_message(await self._networks.prune_networks())
 
 
-class VolumeDoors:
+class VolumeServicer:
     """Answers the calls about named volumes."""
 
     def __init__(self, volumes: VolumeCalls) -> None:
@@ -464,7 +464,7 @@ class VolumeDoors:
         return pb.RemoveVolumeReply()
 
 
-class UsageDoors:
+class UsageServicer:
     """Answers the call about the disk."""
 
     def __init__(self, usage: UsageCalls) -> None:
@@ -474,7 +474,7 @@ class UsageDoors:
         return replies.usage_message(await self._usage.disk_usage(tuple(request.ids), request.images))
 
 
-class StatsDoors:
+class StatsServicer:
     """Answers the call about what containers use now."""
 
     def __init__(self, stats: StatsCalls) -> None:
@@ -487,7 +487,7 @@ class StatsDoors:
         return pb.StatsReply(containers=map(replies.stats_message, await self._stats.stats(ids)))
 
 
-class ShutdownDoors:
+class ShutdownServicer:
     """Answers the call at the end of the host."""
 
     def __init__(self, shutdown: ShutdownCalls) -> None:

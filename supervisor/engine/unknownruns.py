@@ -14,7 +14,7 @@ from shim.mark import EXITDS_OWN_ID, RUN
 from supervisor.engine import recovery
 from supervisor.engine.runs import Runs
 from supervisor.model import adoption
-from supervisor.model.adoption import Adopt, Foundling, KnownRuns, Leave, Refuse, Remove, Verdict
+from supervisor.model.adoption import Adopt, KnownRuns, Leave, Refuse, Remove, UnknownRun, Verdict
 from supervisor.model.errors import ExitdError
 from supervisor.model.values import LIVE, Container, RunKey
 from supervisor.monitor import rundir, survey
@@ -40,7 +40,7 @@ INNER_MASK = IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE
 log = structlog.get_logger(__name__)
 
 
-class Foundlings:
+class UnknownRuns:
     """Belongs to the node's event loop. `begin` makes it quick; without it `look_at_all` finds the same, later."""
 
     def __init__(self, runs: Runs, state: str) -> None:
@@ -69,7 +69,7 @@ class Foundlings:
 
     # -- what there is
 
-    async def look_at_all(self) -> list[Foundling]:
+    async def look_at_all(self) -> list[UnknownRun]:
         """Everything once; returns what is left over of our own and wants to be removed."""
         self._watch_top()
         there = await asyncio.to_thread(survey.ids, self._state)
@@ -82,7 +82,7 @@ class Foundlings:
         settled = {c.id: c.run for c in self._node.containers.values() if c.clean}
         strange = {id for id in there if id not in self._node.containers}
         strange |= {id for id, run in own if settled.get(id, run) != run}
-        leftovers: list[Foundling] = []
+        leftovers: list[UnknownRun] = []
         for id in sorted(strange - self._busy):
             leftovers += await self._visit(id)
         await self._report_lost(self._node.containers.values())
@@ -98,7 +98,7 @@ class Foundlings:
     async def _visit_once(self, id: str) -> None:
         await self._visit(id)
 
-    async def _visit(self, id: str) -> list[Foundling]:
+    async def _visit(self, id: str) -> list[UnknownRun]:
         """Until nothing has changed meanwhile."""
         if id in self._busy:
             return []
@@ -113,7 +113,7 @@ class Foundlings:
             self._busy.discard(id)
             self._dirty.discard(id)
 
-    async def _look_at(self, id: str) -> list[Foundling]:
+    async def _look_at(self, id: str) -> list[UnknownRun]:
         try:
             judged = await self._judged(id)
             while self._watch_inner(id, [found for found, verdict in judged if _is_awaited(verdict)]):
@@ -128,14 +128,14 @@ class Foundlings:
             self._refuse(id, "", f"it cannot be looked at: {error.strerror}")
         return []
 
-    async def _judged(self, id: str) -> list[tuple[Foundling, Verdict]]:
+    async def _judged(self, id: str) -> list[tuple[UnknownRun, Verdict]]:
         found = await asyncio.to_thread(survey.look, self._state, id)
         container = self._node.containers.get(id)
         ended = await self._node.store.last_exit(id, RUN) if any(each.mark for each in found) else None
         known = KnownRuns(container, ended is not None, ended.init if ended is not None else None)
         return [(each, adoption.judge(each, known, os.geteuid())) for each in found]
 
-    async def _act(self, found: Foundling, verdict: Verdict) -> bool:
+    async def _act(self, found: UnknownRun, verdict: Verdict) -> bool:
         """True: it is to be removed."""
         if not _is_awaited(verdict):
             self._forget(found.id)
@@ -156,7 +156,7 @@ class Foundlings:
 
     # -- one of them becomes a container
 
-    async def _adopt(self, found: Foundling, adopt: Adopt) -> None:
+    async def _adopt(self, found: UnknownRun, adopt: Adopt) -> None:
         name = adopt.mark.name
         if self._node.containers.named("default", name) is not None:
             name = found.id
@@ -212,7 +212,7 @@ class Foundlings:
         except OSError as error:
             log.warning("not watched, looked at in rounds only", path=path, why=error.strerror)
 
-    def _watch_inner(self, id: str, waiting: list[Foundling]) -> bool:
+    def _watch_inner(self, id: str, waiting: list[UnknownRun]) -> bool:
         """The directories of one that is being made. True when there is a new watch."""
         if not waiting:
             return False
