@@ -419,9 +419,9 @@ async def serve(settings: Settings, configuration: Configuration, inotify: Inoti
         node.spawn(keeper.greet())
         node.spawn(reloads.forever())
         node.spawn(_probe_rest(evidence, settings.state, node))
-        unknownruns = UnknownRuns(runs, settings.state)
-        unknownruns.begin(inotify)
-        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, unknownruns, execs.keys, networks.look)))
+        unknown_runs = UnknownRuns(runs, settings.state)
+        unknown_runs.begin(inotify)
+        node.spawn(reconcile.forever(ReconcileParts(runs, manager, settings, unknown_runs, execs.keys, networks.look)))
         gc.freeze()  # what has been imported and loaded by now stays; collections need not look at it again
         gc.enable()
         await _until_told_to_stop()

@@ -35,7 +35,7 @@ class ReconcileParts:
     runs: Runs
     manager: ContainerRuntimes
     settings: Settings
-    unknownruns: UnknownRuns
+    unknown_runs: UnknownRuns
     execs: Callable[[], Iterable[RunKey]] = tuple  # those whose end is not stored
     networks: Callable[[], None] = lambda: None  # takes down those that nothing uses
     orphans: Orphans = field(default_factory=Orphans)
@@ -128,7 +128,7 @@ def _needed(parts: ReconcileParts) -> frozenset[RunKey]:
 
 
 async def _strange_directories(parts: ReconcileParts) -> None:
-    for found in await parts.unknownruns.look_at_all():
+    for found in await parts.unknown_runs.look_at_all():
         container, run = found.id, int(found.run)
         log.warning("run directory left over, removing it", container=container, run=run)
         try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ForeignShims:
-    """The family of foreign shims, from its first container on: most daemons have none, and load nothing for it."""
+    """The family of foreign shims, from its first container on: most daemons have none, and make nothing for it."""
 
     def __init__(self, make: "Callable[[], ForeignFamily]") -> None:
         self._make = make

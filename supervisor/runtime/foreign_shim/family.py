@@ -1,4 +1,4 @@
-"""All that exitd has for foreign shims, put together. A daemon without such a container never loads it."""
+"""All that exitd has for foreign shims, put together: made when the first such container is there."""
 
 from collections.abc import Awaitable, Callable
 

@@ -32,7 +32,7 @@ OWN_ID = "0123456789abcdef" * 4
 
 
 class Watched:
-    """A node with its unknownruns, and what they logged."""
+    """A node with its unknown runs, and what they logged."""
 
     def __init__(self, w: World, state: Path, logged: Sequence[MutableMapping[str, Any]]) -> None:
         self.world, self.node, self.state = w, w.node, state
