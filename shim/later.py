@@ -1,4 +1,5 @@
-"""Modules of libraries that exitd's programs seldom or never use, loaded when something of them is used.
+"""Modules that exitd's programs seldom or never use, or not at their start, loaded when something of them is used:
+libraries', and the daemon's own of `supervisor/system/late.py`.
 
 click reads inspect to take the indentation out of help texts, protobuf its implementation in Python beside that in C: a
 tenth and more of what a command's start takes. A library's `import` finds the stand-in that `later` has put into

@@ -1,1 +1,1 @@
-"""The API's two doors: messages to facts and back, and gRPC. The only package that imports grpc."""
+"""The API: messages to values and back, over gRPC and ttrpc. Nothing but `compare` imports grpc besides."""

@@ -40,8 +40,8 @@ Found = list[tuple[Kind, str]]
 
 
 class NodeSearch:
-    """`watch` has the service watch a source that was found; `drop_gone` end the watches of those that are gone, before
-    new ones need their places."""
+    """`watch` has the watch service take a source that was found; `drop_gone` end the watches of those that are gone,
+    before new ones need their places."""
 
     def __init__(
         self,

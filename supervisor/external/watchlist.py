@@ -1,4 +1,4 @@
-"""What exitd is asked to watch: the service puts it on this list and takes it off, the observer counts its ends."""
+"""What exitd is asked to watch: the watch service puts it here and takes it away, the observer counts its ends."""
 
 from typing import Protocol
 

@@ -157,7 +157,7 @@ class OneWay(World):
         self.join(ReadyReplies(), self.sees)
         self.manager.gates["delete"] = asyncio.Event()
         found = services_of(self, Admits())
-        self.doors = ContainerServicer(found.containers, found.pods, found.execs, None)  # type: ignore[arg-type]
+        self.servicer = ContainerServicer(found.containers, found.pods, found.execs, None)  # type: ignore[arg-type]
         self.waits: dict[str, asyncio.Task[bytes]] = {}
         self.told = list[pb.Event]()
 
@@ -170,7 +170,7 @@ class OneWay(World):
 
     async def wait(self, c: Container) -> bytes:
         try:
-            return encoded(await self.doors.Wait(pb.WaitRequest(id=c.id, run=c.run), USER))
+            return encoded(await self.servicer.Wait(pb.WaitRequest(id=c.id, run=c.run), USER))
         except WrongState as error:  # a run that is none of those that can end
             return str(error).encode()
 
