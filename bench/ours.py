@@ -131,31 +131,31 @@ class Shims:
         return True
 
     def _spawn(self, id: str, path: str, work: Work) -> tuple[launch.Created | launch.Failed | None, int]:
-        """With the seats that the daemon gives a first shim."""
+        """With the numbers that the daemon gives a first shim."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(LIMIT_SECONDS)
         with ours:
             with theirs, _pipes(work) as pipes:
-                seats = {slots.STATUS_FD: theirs.fileno(), **pipes}
-                request = launch.spawn_request(id, 1, "", path, self._shim, adopt=False, seats=[*seats])
-                _, passed = launch.ask(self._socket, request, [*seats.values()])
+                numbers = {slots.STATUS_FD: theirs.fileno(), **pipes}
+                request = launch.spawn_request(id, 1, "", path, self._shim, adopt=False, slots=[*numbers])
+                _, passed = launch.ask(self._socket, request, [*numbers.values()])
             data, descriptors = launch.receive(ours)
             return launch.parse_status(data, descriptors) if data else None, passed[0]
 
 
 @contextlib.contextmanager
 def _pipes(work: Work) -> Iterator[dict[int, int]]:
-    """Their ends by seat, open for the block. A tty stands for all but the stage's."""
+    """Their ends by slot, open for the block. A tty stands for all but the stage's."""
     wanted = [(slots.STAGE_READ_FD, slots.STAGE_WRITE_FD)]
     if not work.tty:
         wanted += [(slots.OUT_FD, slots.OUT_WRITE_FD), (slots.ERR_FD, slots.ERR_WRITE_FD)]
     if work.stdin and not work.tty:
         wanted.append((slots.IN_FD, slots.IN_WRITE_FD))
-    seats = {seat: fd for pair in wanted for seat, fd in zip(pair, os.pipe(), strict=True)}
+    numbers = {slot: fd for pair in wanted for slot, fd in zip(pair, os.pipe(), strict=True)}
     try:
-        yield seats
+        yield numbers
     finally:
-        for fd in seats.values():
+        for fd in numbers.values():
             os.close(fd)
 
 

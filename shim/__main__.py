@@ -71,7 +71,7 @@ def read_document() -> bytes:
 
 
 def pipes_of(process: isulad.Process) -> dict[int, int]:
-    """The container's ends and the shim's, by their slots. With a terminal there are none; without anybody who could
+    """The container's ends and the shim's, by their slots. With a terminal there are none; without a client that could
     write to it, stdin is at its end from the first."""
     if process.terminal:
         return {}

@@ -130,7 +130,7 @@ def start(wanted: Wanted) -> str:
 
 
 def claim(wanted: Wanted) -> None:
-    """Both directories, which nobody has had before us."""
+    """Both directories, which are new."""
     os.makedirs(wanted.state, mode=0o711, exist_ok=True)
     os.makedirs(wanted.root, mode=0o700, exist_ok=True)
     made: list[str] = []
@@ -204,8 +204,8 @@ def create(wanted: Wanted, keeper: socket.socket | None) -> launch.Created:
     with contextlib.ExitStack() as stack:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stack.enter_context(ours)
-        seats = [prepare.above_slots(theirs.detach()), *prepare.output_pipes()]
-        shim_fd = spawn(wanted, program, keeper, seats)
+        fds = [prepare.above_slots(theirs.detach()), *prepare.output_pipes()]
+        shim_fd = spawn(wanted, program, keeper, fds)
         stack.callback(os.close, shim_fd)
         ours.settimeout(CREATE_SECONDS + 5)
         with undone_on_failure(lambda: end_unmade(wanted, shim_fd, keeper)):
@@ -219,23 +219,23 @@ def end_unmade(wanted: Wanted, shim_fd: int, keeper: socket.socket | None) -> No
         launch.ask(keeper, fields.encode("exitd-ack", launch.key(wanted.id, mark.RUN)), [])
 
 
-def spawn(wanted: Wanted, program: str, keeper: socket.socket | None, seats: list[int]) -> int:
+def spawn(wanted: Wanted, program: str, keeper: socket.socket | None, fds: list[int]) -> int:
     """The new shim's pidfd. Closes our copies of its descriptors: with them its death is an end of file."""
     try:
         if keeper is None:
-            return spawn_directly(wanted, program, seats)
+            return spawn_directly(wanted, program, fds)
         request = launch.spawn_request(wanted.id, mark.RUN, "", wanted.directory, program, adopt=False)
-        return launch.ask(keeper, request, seats)[1][0]
+        return launch.ask(keeper, request, fds)[1][0]
     except TimeoutError as error:
         raise Failed(f"exitd-keeper of {wanted.state} does not answer; is it stopped? Nothing was started") from error
     finally:
-        for fd in seats:
+        for fd in fds:
             os.close(fd)
 
 
-def spawn_directly(wanted: Wanted, program: str, seats: list[int]) -> int:
+def spawn_directly(wanted: Wanted, program: str, fds: list[int]) -> int:
     """Our own child, and the host's init's once we have ended."""
-    actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in enumerate(seats, start=slots.STATUS_FD)]
+    actions = [(os.POSIX_SPAWN_DUP2, fd, slot) for slot, fd in enumerate(fds, start=slots.STATUS_FD)]
     os.chdir(wanted.directory)
     try:
         pid = os.posix_spawn(program, ["exitd-shim", wanted.id], ENVIRONMENT, file_actions=actions)

@@ -6,7 +6,7 @@ Taken over: the arguments, the two log variables, the state directory as working
 set-up, the exit status, and the order in which it ends: kill, reap, delete, and only then four bytes into `exit_fifo`,
 because that daemon kills a shim that has written the code. Clients' fifos, terminals, the json-file log with its
 rotation, attaching, and commands in a running container, with their time limit and their code on stdout. What is more:
-the exit record is written before anybody reaps, and `pid` appears only when the shim needs its directory no more.
+the exit record is written before init is reaped, and `pid` appears only when the shim needs its directory no more.
 
 Where it differs, and what is not taken over, docs/shims.md says.
 """
@@ -65,7 +65,7 @@ class Process:
     exec: bool = False  # a command in a container that runs
     terminal: bool = False
     size: tuple[int, int] = (0, 0)  # its rows and columns
-    open_stdin: bool = False  # somebody may attach and write
+    open_stdin: bool = False  # a client may attach and write
     stdin: str = ""  # fifos of a client; "" for none
     stdout: str = ""
     stderr: str = ""
@@ -89,7 +89,7 @@ def log_fifo_of(environ: Mapping[str, str]) -> str:
     """Where the daemon reads what shims have to say. Refused when one of the two variables is missing."""
     for name in (LOG_PATH, LOG_LEVEL):
         if not environ.get(name):
-            raise Refused(f"{name} is not set: iSulad's daemon sets it, and whoever else starts this must")
+            raise Refused(f"{name} is not set: iSulad's daemon sets it, and any other starter must")
     scheme, separator, path = environ[LOG_PATH].partition(":")
     if (scheme, separator) != ("fifo", ":") or not path.startswith("/"):
         raise Refused(f"{LOG_PATH}={environ[LOG_PATH]}: must be fifo: and an absolute path")

@@ -1,4 +1,4 @@
-"""Asking the keeper for a shim, and what a shim answers: messages, and a blocking client for whoever has no loop."""
+"""Asking the keeper for a shim, and what a shim answers: messages, and a blocking client for callers without a loop."""
 
 import array
 import os
@@ -47,11 +47,11 @@ def key(id: str, run: int, exec_id: str = "") -> list[tuple[str, str | int]]:
 
 
 def spawn_request(
-    id: str, run: int, exec_id: str, directory: str, program: str, *, adopt: bool, seats: Sequence[int] = ()
+    id: str, run: int, exec_id: str, directory: str, program: str, *, adopt: bool, slots: Sequence[int] = ()
 ) -> bytes:
-    """`seats`: where each descriptor that goes with the request is to sit; none: in their order, from the first on."""
+    """`slots`: where each descriptor that goes with the request is to be; none: in their order, from the first on."""
     pairs = [*key(id, run, exec_id), ("dir", directory), ("program", program), ("adopt", int(adopt))]
-    return fields.encode("exitd-spawn", [*pairs, *[("seat", seat) for seat in seats]])
+    return fields.encode("exitd-spawn", [*pairs, *[("seat", slot) for slot in slots]])
 
 
 def parse_status(data: bytes, descriptors: list[int]) -> Created | Failed:

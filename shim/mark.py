@@ -1,7 +1,7 @@
 """What a run directory that was made by hand says of itself: in `byhand`, who and what it is; in `started`, that init
 was started, and when. Together they are what exitd needs to adopt it.
 
-Whoever makes such a directory, `<state>/c/<id>/1`, writes `byhand` first, then what exitd-shim needs (`exit_fifo`,
+The maker of such a directory, `<state>/c/<id>/1`, writes `byhand` first, then what exitd-shim needs (`exit_fifo`,
 `exit.json`, `lock`, `plan`), then starts the shim, and writes `started` when the runtime's start has returned. The
 runtime's root is `rt` in that directory. Everything belongs to root, nothing is a link.
 """
@@ -13,7 +13,7 @@ from shim.patterns import LatePattern
 MARK, STARTED = "byhand", "started"
 RUN = 1
 ID = LatePattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-EXITDS_OWN_ID = LatePattern(r"[0-9a-f]{64}")  # what exitd gives out; nobody else does
+EXITDS_OWN_ID = LatePattern(r"[0-9a-f]{64}")  # what exitd gives out, and nothing else does
 
 
 @frozen

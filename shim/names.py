@@ -1,5 +1,5 @@
 """What the files of a run directory are called, and how long the path of the state directory above it may be: for the
-daemon, a shim, and whoever starts one by hand."""
+daemon, a shim, and the user who starts one by hand."""
 
 FIFO, LOCK, PLAN, CREATED = "exit_fifo", "lock", "plan", "created"  # the record's name is in record.py
 PID_FILE, RUNTIME_LOG, RUNTIME_ROOT = "pid", "runtime.log", "rt"

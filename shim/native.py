@@ -72,7 +72,7 @@ def set_subreaper(on: bool) -> None:
 
 
 def pidfd_exit_status(pidfd: int) -> int | None:
-    """The wait status of a process that has ended and was reaped, by anybody, while this pidfd was held
+    """The wait status of a process that has ended and was reaped, by any process, while this pidfd was held
     (PIDFD_GET_INFO, Linux 6.15). None: not reaped yet. OSError: this kernel does not report it, or the pidfd is no
     pidfd."""
     status = ffi.new("int *")
@@ -85,7 +85,7 @@ def pidfd_exit_status(pidfd: int) -> int | None:
 
 def end_cgroup(directories: Sequence[str], limit_ms: int, spared_pid: int = 0) -> None:
     """SIGKILL for everybody in these directories of cgroups and below them, but for one and the caller; returns when
-    they are dead. TimeoutError: after `limit_ms` milliseconds somebody lives."""
+    they are dead. TimeoutError: after `limit_ms` milliseconds one lives."""
     paths = [ffi.new("char[]", os.fsencode(directory)) for directory in directories]
     _check(lib.cgroup_end(paths, len(paths), spared_pid, limit_ms), f"the end of everybody in {directories}")
 

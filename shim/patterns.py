@@ -11,7 +11,7 @@ from typing import Any, AnyStr, Generic
 
 
 class LatePattern(Generic[AnyStr]):
-    """The methods of `re.compile(pattern, flags)` that exitd uses; `compiled` is for whoever wants the thing itself."""
+    """The methods of `re.compile(pattern, flags)` that exitd uses; `compiled` is the thing itself."""
 
     def __init__(self, pattern: AnyStr, flags: int = 0) -> None:
         self.pattern: AnyStr = pattern

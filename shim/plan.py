@@ -34,7 +34,7 @@ class Plan:
     run: int
     create: tuple[str, ...]  # the runtime's create command, its program an absolute path; empty only with `follow`
     remove: tuple[str, ...]  # its delete --force; empty (an exec): nothing is removed at the end
-    kill: tuple[str, ...] = ()  # before `remove`, for whoever init left behind
+    kill: tuple[str, ...] = ()  # before `remove`, for what init left behind
     exec_id: str = ""
     pid_file: str = "pid"
     runtime_log: str = "runtime.log"
@@ -43,7 +43,7 @@ class Plan:
     memcg: str = ""  # the cgroup as the kernel's log names it, which is read when the counter at `oom` has gone
     keeper: str = ""
     join: tuple[str, ...] = ()  # links to the namespaces whose descriptors the shim is given, while `create` runs
-    cgroup: tuple[str, ...] = ()  # its directories, where whoever is left dies when init has ended
+    cgroup: tuple[str, ...] = ()  # its directories, where what is left dies when init has ended
     create_ms: int = 120_000
     remove_ms: int = 10_000
     drain_ms: int = 2_000

@@ -12,7 +12,7 @@ from shim.slots import SLOTS_END, STATUS_FD
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[bool]:
-    """Holds a run's lock, which is made if need be, for the block; yields False when somebody else has it."""
+    """Holds a run's lock, which is made if need be, for the block; yields False when another process has it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         try:

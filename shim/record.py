@@ -41,7 +41,7 @@ class Record:
 
 
 def parse(data: bytes) -> Record | None:
-    """The record in a block of bytes, or None for a block nobody has written yet; BadRecord for anything else."""
+    """The record in a block of bytes, or None for a block that is not written yet; BadRecord for anything else."""
     if data == bytes(len(data)):
         return None
     try:

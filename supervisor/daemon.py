@@ -482,7 +482,7 @@ def _status(node: Node) -> str:
 
 
 def _report_health(health: HealthService, serving: bool) -> None:
-    """The line for the service manager is sent by a thread: one that does not read must hold up nobody."""
+    """The line for the service manager is sent by a thread: one that does not read must not hold up exitd."""
     health.set(serving)
     status = "serving" if serving else "not serving: a commit is refused or takes long, ends wait for the disk"
     asyncio.get_running_loop().run_in_executor(None, systemd.notify, f"STATUS={status}")

@@ -31,7 +31,7 @@ LONG = (
     *("test_containerd_verbs.py", "test_network_recovery.py", "test_docs_pages.py", "test_containerd_streams.py"),
     *("test_images_cli.py", "test_attack.py", "test_faults.py", "test_images_failures.py"),
     *("kill_matrix/test_probe_end.py", "test_complaints_daemon.py", "kill_matrix/test_task_exec.py"),
-    *("test_keeper_seats.py", "test_metrics.py", "kill_matrix/test_task_making.py", "test_keeper.py"),
+    *("test_keeper_slots.py", "test_metrics.py", "kill_matrix/test_task_making.py", "test_keeper.py"),
     *("test_containerd_crowd.py",),
 )
 GRACE_SECONDS = 60.0  # for a test, past its limit; and for a process to end, after its last test

@@ -71,7 +71,7 @@ int answers_begin(struct shim *shim)
 
 /* In the child of vfork that becomes the runtime: a descriptor of its own, and the files' names by way of that. The shim's
  * are closed for a moment before the shim is dead, and its death kills the runtime; one that found no place for the pid in
- * this moment would kill and reap the program that it has begun, and nobody else would ever have seen it. Runtimes keep
+ * this moment would kill and reap the program that it has begun, and no other process would ever have seen it. Runtimes keep
  * what they have open from the container, but for what they preserve by number; a hook may get it. */
 void answers_hand_over(struct answers *a)
 {

@@ -14,7 +14,7 @@ enum { LOOK_MS = 5 };
 struct found {
 	int pid;		/* 0: none */
 	uint64_t started;
-	int undecided;		/* somebody lives who may execute it yet */
+	int undecided;		/* a process lives that may execute it yet */
 };
 
 static bool is_dead(const struct proc_stat *stat)
@@ -55,7 +55,7 @@ static struct found look(void)
 	return found;
 }
 
-/* Nobody is reaped meanwhile: what has ended is found, too. */
+/* Nothing is reaped meanwhile: what has ended is found, too. */
 int begun_child(int64_t limit_ms)
 {
 	int64_t until_ns = now_ns(CLOCK_MONOTONIC) + limit_ms * 1000000;

@@ -16,7 +16,7 @@ enum { BATCH = 64, DEPTH_MAX = 32, ROUND_MS = 5, LISTED_MAX = BATCH * 11 };
 struct ending {
 	int spared_pid;
 	int64_t until_ns;
-	int found;	/* in this round: they lived, or nobody could say */
+	int found;	/* in this round: they lived, or it could not be known */
 	int dying_fd;	/* pidfd of one of them, -1: none */
 };
 
@@ -27,7 +27,7 @@ static int left_ms(const struct ending *e)
 	return left_ns > 0 ? (int)(left_ns / 1000000) + 1 : 0;
 }
 
-/* No room for a descriptor says nothing about who is there: somebody may be. */
+/* No room for a descriptor says nothing about who is there: a process may be. */
 static void weigh_error(struct ending *e)
 {
 	e->found += errno == EMFILE || errno == ENFILE || errno == ENOMEM;
@@ -167,7 +167,7 @@ static void end_tree(int dir_fd, int depth, struct ending *e)
 }
 
 /* SIGKILL for everybody in these cgroups and below them, but for one pid and the caller itself; returns when they are
- * dead. 0, or -ETIMEDOUT: after `limit_ms` there is somebody still. Directories that are not there are empty. */
+ * dead. 0, or -ETIMEDOUT: after `limit_ms` there is a process still. Directories that are not there are empty. */
 int cgroup_end(const char *const *paths, int count, int spared_pid, int limit_ms)
 {
 	struct ending e = { .spared_pid = spared_pid, .dying_fd = -1,

@@ -30,7 +30,7 @@ enum {
 	NEVER_BEGAN = -1,	/* through the fifo, in the place of a number: the program was never executed */
 };
 
-/* Where exitd-shim finds its descriptors. The keeper, or whoever else starts a shim, places them there, and closes what is
+/* Where exitd-shim finds its descriptors. The keeper, or another starter of a shim, places them there, and closes what is
  * absent. Messages name a slot by its number, under the key `seat`. The numbers stay: a keeper, a shim and a daemon of different
  * versions meet. */
 enum slot {
@@ -78,10 +78,10 @@ struct plan {
 	const char *keeper;		/* keeper's socket, "" for none */
 	const char *join[JOIN_MAX];		/* links that lead to the namespaces at the slots while `create` runs */
 	int join_count;
-	const char *cgroup[CGROUPS_MAX];		/* where whoever is left dies when init has ended; none: the kernel sees to that */
+	const char *cgroup[CGROUPS_MAX];		/* where what is left dies when init has ended; none: the kernel sees to that */
 	int cgroup_count;
 	const char *create[ARGV_MAX];
-	const char *kill[ARGV_MAX];		/* for whoever init left behind, before remove; may be empty */
+	const char *kill[ARGV_MAX];		/* for what init left behind, before remove; may be empty */
 	const char *remove[ARGV_MAX];
 	uint64_t create_ms;
 	uint64_t remove_ms;

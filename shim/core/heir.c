@@ -75,7 +75,7 @@ static int pidfd_of_keeper(int line_fd, uint64_t pid)
 	struct pollfd p = { .fd = line_fd, .events = POLLRDHUP };
 	int pidfd = pid > 0 && pid <= INT32_MAX ? pidfd_open_raw((int)pid) : -1;
 
-	/* Looked at afterwards: whoever has the connection open now had this pid when the pidfd was opened. */
+	/* Looked at afterwards: the process that has the connection open now had this pid when the pidfd was opened. */
 	if (pidfd >= 0 && poll(&p, 1, 0) == 0)
 		return pidfd;
 	if (pidfd >= 0)

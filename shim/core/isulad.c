@@ -106,7 +106,7 @@ static int open_below(const char *path, int mode)
 	return fd;
 }
 
-/* Three paths with a blank between them. What nobody reads any more is passed over, but one must be left. 0 or -1. */
+/* Three paths with a blank between them. What is not read any more is passed over, but one must be left. 0 or -1. */
 static int attach(struct shim *shim, struct client *client, char *text)
 {
 	struct streams *s = &shim->streams;
@@ -153,7 +153,7 @@ void isulad_attach(struct shim *shim, int index)
 		shutdown(client->fd, SHUT_RDWR);
 }
 
-/* Whoever reads nothing any more is attached no more. */
+/* A client that reads nothing any more is attached no more. */
 void isulad_settle(struct shim *shim)
 {
 	for (int i = 0; i < CLIENTS_MAX; i++) {
@@ -177,7 +177,7 @@ void isulad_report(const struct shim *shim)
 	int fd = shim->isulad.out_fd;
 
 	if (fd >= 0 && !shim->isulad.timed_out && write(fd, &shim->code, sizeof shim->code) < 0)
-		return;	/* nobody waits for it */
+		return;	/* it is not waited for */
 }
 
 void isulad_failed(const struct shim *shim, int error)

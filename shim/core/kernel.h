@@ -27,7 +27,7 @@
 #define SYS_close_range 436
 #endif
 
-/* Nothing that whoever started us forgot to close goes on to a container. Linux 5.9; before that the starter's care
+/* Nothing that the starter forgot to close goes on to a container. Linux 5.9; before that the starter's care
  * has to do. */
 static inline void close_from(unsigned int fd)
 {

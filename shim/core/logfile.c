@@ -39,7 +39,7 @@ static int mend(struct logfile *log)
 	return !log->torn;
 }
 
-/* By path again: somebody has moved the old one. One that cannot be opened leaves us the old one. 0 or -errno. */
+/* By path again: the old one has been moved. One that cannot be opened leaves us the old one. 0 or -errno. */
 int logfile_reopen(struct logfile *log)
 {
 	struct logfile next = *log;

@@ -104,7 +104,7 @@ int logger_begin(struct shim *shim)
 }
 
 /* Its input has ended: it has until the end of the drain to write the rest, then it is killed. What is left of it would
- * hold up whoever waits for the last of our children. */
+ * hold up the wait for the last of our children. */
 void logger_end(struct shim *shim, int limit_ms)
 {
 	int fd = shim->streams.logger_fd;

@@ -36,7 +36,7 @@ static void on_signal(struct shim *shim, int which, short events)
 	reap_children(shim);
 }
 
-/* Its own init a shim reaps; a replacement learns it from the pidfd, which works for anybody. */
+/* Its own init a shim reaps; a replacement learns it from the pidfd, which works for any process. */
 static void on_init(struct shim *shim, int which, short events)
 {
 	(void)which, (void)events;
@@ -173,7 +173,7 @@ static void watch_all(struct shim *shim, struct round *r)
 	watch(r, shim->isulad.resize_fd, POLLIN, on_resize, 0);
 	if (shim->accept_pauses)
 		return;
-	/* The last: a place that has become free is given to nobody in this round. */
+	/* The last: a place that has become free is not given out in this round. */
 	watch(r, s->listen_fd, POLLIN, on_listen, 0);
 	watch(r, shim->isulad.attach_fd, POLLIN, on_listen, 1);
 }

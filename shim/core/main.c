@@ -47,7 +47,7 @@ static void remove_container(struct shim *shim)
 		run(shim, shim->plan.remove);
 }
 
-/* After everybody knows the exit; or, where whoever reads the fifo kills a shim that has written it, before that. Then
+/* After the exit is reported; or, where the fifo's reader kills a shim that has written it, before that. Then
  * the output is drained when all writers are dead: what is said last must not be cut off. */
 static void finish(struct shim *shim)
 {
@@ -71,7 +71,7 @@ static int fail(struct shim *shim, int error)
 	return 1;
 }
 
-/* The keeper first: whoever finds `created` may rely on it that a witness remains should this one die. The kernel's log is open
+/* The keeper first: a reader of `created` may rely on it that a witness remains should this one die. The kernel's log is open
  * before any client can start init. */
 static int introduce(struct shim *shim)
 {

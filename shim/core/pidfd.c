@@ -1,4 +1,4 @@
-/* What the kernel keeps of a process for whoever holds its pidfd. */
+/* What the kernel keeps of a process for the holder of its pidfd. */
 #include <errno.h>
 
 #include "core.h"
@@ -10,7 +10,7 @@ static int ask(int pidfd, struct pidfd_info_v0 *info)
 	return ioctl(pidfd, PIDFD_GET_INFO_V0, info) ? -errno : 0;
 }
 
-/* 0 and the wait status of a process that has ended and been reaped, while somebody held this pidfd; -EAGAIN when it
+/* 0 and the wait status of a process that has ended and been reaped, while this pidfd was held; -EAGAIN when it
  * has not been reaped, -ENOTTY or -EINVAL when the kernel (before 6.15) does not know the question. */
 int exitd_pidfd_exit_status(int pidfd, int *wait_status)
 {

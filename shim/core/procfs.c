@@ -140,7 +140,7 @@ int64_t oom_parse(const char *data, size_t size)
 	return -1;
 }
 
-/* The counter in the file at `path`, or -1 when nobody can tell. */
+/* The counter in the file at `path`, or -1 when it cannot be known. */
 int64_t oom_read(const char *path)
 {
 	char text[512];
@@ -149,7 +149,7 @@ int64_t oom_read(const char *path)
 	return got < 0 ? -1 : oom_parse(text, (size_t)got);
 }
 
-/* "" when nobody can tell. */
+/* "" when it cannot be known. */
 void boot_id_read(char out[BOOT_ID_SIZE])
 {
 	if (slurp("/proc/sys/kernel/random/boot_id", out, BOOT_ID_SIZE) != BOOT_ID_SIZE - 1)

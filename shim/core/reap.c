@@ -1,4 +1,4 @@
-/* Look, record, end the rest, report, reap: in this order a kill at any instruction leaves the code with somebody. Before
+/* Look, record, end the rest, report, reap: in this order a kill at any instruction leaves the code with one of them. Before
  * the record the zombie keeps it for the keeper; between record and reap both know and say the same. */
 #include <errno.h>
 #include <poll.h>
@@ -50,7 +50,7 @@ static bool write_record(struct shim *shim, const siginfo_t *info, const struct 
 	return put == sizeof record;
 }
 
-/* Without a pid namespace of its own a container's end is not that of whom its init has left behind. Before anybody hears
+/* Without a pid namespace of its own a container's end is not that of what its init has left behind. Before a client hears
  * of it they are dead, execs included. Should that take too long, the daemon says who is left. */
 static void end_rest(const struct shim *shim)
 {
@@ -66,7 +66,7 @@ static int code_of(const struct shim *shim, const siginfo_t *info, int began)
 	return info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
 }
 
-/* Whether the zombie had executed a program. What cannot be read now (ENFILE, ENOMEM) can be in a moment; -1: nobody can
+/* Whether the zombie had executed a program. What cannot be read now (ENFILE, ENOMEM) can be in a moment; -1: it cannot
  * tell. */
 static int has_begun(int pid)
 {
@@ -111,7 +111,7 @@ void reap_children(struct shim *shim)
 	}
 }
 
-/* Whoever init left behind has been killed. Until the last of them is reaped, remove_ms at most: what is not dead yet
+/* What init left behind has been killed. Until the last of them is reaped, remove_ms at most: what is not dead yet
  * would hold the container's cgroup against its removal. */
 void reap_rest(struct shim *shim)
 {

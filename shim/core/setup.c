@@ -22,7 +22,7 @@ static bool is_signed(int fd)
 	return fstat(fd, &found) || found.st_size > 0;
 }
 
-/* The run's lock: whoever holds it is the run's one shim, and exitd gives a run up only while holding it. */
+/* The run's lock: its holder is the run's one shim, and exitd gives a run up only while holding it. */
 static int take_lock(struct shim *shim)
 {
 	int low_fd = open("lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -78,7 +78,7 @@ static int dispositions(struct shim *shim)
 {
 	sigset_t wanted;
 
-	/* Whoever started us may have ignored SIGCHLD, and then waitid would have nothing to tell. */
+	/* The starter may have ignored SIGCHLD, and then waitid would have nothing to tell. */
 	signal(SIGCHLD, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
@@ -104,7 +104,7 @@ static int open_all(struct shim *shim)
 	return 0;
 }
 
-/* A number that nobody placed must not be given to the next file opened: /dev/null takes its slot. */
+/* A number at which nothing was placed must not be given to the next file opened: /dev/null takes its slot. */
 static void fill_slot(int fd)
 {
 	int null_fd;
@@ -118,7 +118,7 @@ static void fill_slot(int fd)
 	}
 }
 
-/* The end of a pipe that somebody placed there, or -1; what else lies there is none of ours. */
+/* The end of a pipe that was placed there, or -1; what else lies there is none of ours. */
 static int pipe_slot(int fd, int mode)
 {
 	struct stat found;

@@ -7,7 +7,7 @@
 
 #include "shim.h"
 
-/* Its reader has gone, or there shall be no more: nobody else is stopped by that. */
+/* Its reader has gone, or there shall be no more: no other is stopped by that. */
 void sink_close(struct shim *shim, struct sink *sink)
 {
 	if (sink->fd >= 0)

@@ -162,7 +162,7 @@ bool streams_unread(const struct shim *shim)
 	return unread;
 }
 
-/* Whoever held a stream up does so no more: what is in the pipes still goes to the log. */
+/* What held a stream up does so no more: what is in the pipes still goes to the log. */
 void streams_close(struct shim *shim)
 {
 	struct streams *s = &shim->streams;

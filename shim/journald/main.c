@@ -139,8 +139,8 @@ static const char *from_environment(const char *key, const char *otherwise)
 	return value && *value ? value : otherwise;
 }
 
-/* A number that nobody placed must not be given to the next file opened. */
-static void take_seats(void)
+/* A number at which nothing was placed must not be given to the next file opened. */
+static void take_slots(void)
 {
 	for (int fd = 0; fd <= READY_FD; fd++)
 		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
@@ -151,7 +151,7 @@ int main(int argc, char **argv)
 {
 	static struct logger l = { .socket_fd = -1 };
 
-	take_seats();
+	take_slots();
 	l.path = argc > 1 ? argv[1] : SOCKET_PATH;
 	l.labels.id = from_environment("CONTAINER_ID", "");
 	l.labels.name = from_environment("CONTAINER_NAME", "");

@@ -63,8 +63,8 @@ static int may_be_of(const struct run *run, const struct proc_stat *stat)
 }
 
 /* What a runtime had begun of an exec when it died with its shim: it leads a session and has executed a program. Two such
- * execs at a time: whose end this is, nobody can tell. 0 and `out`, NULL for none; or -errno: it cannot be said now. */
-static int run_of_stray(struct keeper *k, int pid, const struct proc_stat *stat, struct run **out)
+ * execs at a time: whose end this is, cannot be said. 0 and `out`, NULL for none; or -errno: it cannot be said now. */
+static int run_of_orphan(struct keeper *k, int pid, const struct proc_stat *stat, struct run **out)
 {
 	struct run *found = NULL;
 	int count = 0;
@@ -90,7 +90,7 @@ static int run_of_stray(struct keeper *k, int pid, const struct proc_stat *stat,
 	return 0;
 }
 
-/* Whose end this zombie is: 0 and the run, NULL for nobody's. -errno: the zombie, or whose it may be, cannot be read now. */
+/* Whose end this zombie is: 0 and the run, NULL for none's. -errno: the zombie, or whose it may be, cannot be read now. */
 static int whose(struct keeper *k, int pid, struct proc_stat *stat, struct run **run)
 {
 	int error = proc_stat_read(stat, pid);
@@ -99,7 +99,7 @@ static int whose(struct keeper *k, int pid, struct proc_stat *stat, struct run *
 	if (error)
 		return no_such_process(error) ? 0 : error;
 	*run = run_of_init(k, pid, stat);
-	return *run ? 0 : run_of_stray(k, pid, stat, run);
+	return *run ? 0 : run_of_orphan(k, pid, stat, run);
 }
 
 /* What is the same in every entry of this run, and now, or when this was first tried; then the entry. 0, or -errno: nothing
@@ -130,7 +130,7 @@ int journal_exit(struct keeper *k, struct run *run, struct exit_facts *facts)
 	return error;
 }
 
-/* 0, or -errno: then nobody has this exit but the zombie. */
+/* 0, or -errno: then only the zombie has this exit. */
 static int journal_zombie(struct keeper *k, struct run *run, const siginfo_t *info, const struct rusage *usage,
 			  int began)
 {

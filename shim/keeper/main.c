@@ -57,7 +57,7 @@ static int signals(struct keeper *k)
 {
 	sigset_t wanted;
 
-	/* Whoever started us may have ignored SIGCHLD, and then there would be nothing to reap and nothing to know. */
+	/* The starter may have ignored SIGCHLD, and then there would be nothing to reap and nothing to know. */
 	signal(SIGCHLD, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&wanted);
@@ -192,7 +192,7 @@ static void turn(struct keeper *k, int wait_ms)
 			poll(NULL, 0, AGAIN_MS);
 		return;
 	}
-	/* A client that has gone: whatever it still has queued is nobody's wish any more. Before the children, so that
+	/* A client that has gone: whatever it still has queued is not wanted any more. Before the children, so that
 	 * news are not written to it. */
 	for (int i = 0; i < count; i++)
 		if (p[3 + i].revents & (POLLHUP | POLLRDHUP | POLLERR))

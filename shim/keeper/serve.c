@@ -99,7 +99,7 @@ static int parse_spawn(struct spawn *s, const struct request *r, const char **wh
 		return -EINVAL;
 	fields_number(r->text, r->size, "adopt", &flag);
 	s->adopt = flag != 0;
-	*why = "a seat for each descriptor, the status socket's among them";
+	*why = "a slot for each descriptor, the status socket's among them";
 	return slots_read(r->text, r->size, r->passed.fds, r->passed.count, s->fds);
 }
 
@@ -181,7 +181,7 @@ static int take_over(struct keeper *k, const struct registration *g, struct requ
 	*why = "init cannot be watched";
 	error = strangers_watch(k, run, g->pid, g->started);
 	if (!error) {
-		*why = "a seat for each descriptor, and only what is ever kept";
+		*why = "a slot for each descriptor, and only what is ever kept";
 		error = slots_take(run, g->slots, g->slot_count, r->passed.fds, r->passed.count);
 	}
 	if (error && !known)
@@ -250,7 +250,7 @@ static void on_release(struct keeper *k, int index, struct request *r)
 	if (!run)
 		return refuse(k, index, "unknown run", -ENOENT);
 	if (slots_release(run, r->text, r->size))
-		return refuse(k, index, "nothing is kept of that seat", -EINVAL);
+		return refuse(k, index, "nothing is kept of that slot", -EINVAL);
 	ok(k, index);
 }
 
@@ -291,7 +291,7 @@ static void on_ack(struct keeper *k, int index, struct request *r)
 	ok(k, index);
 }
 
-/* One run per question, by index: the daemon compares tables without anybody needing a large buffer. */
+/* One run per question, by index: the daemon compares tables and neither needs a large buffer. */
 static void on_list(struct keeper *k, int index, struct request *r)
 {
 	struct writer w;

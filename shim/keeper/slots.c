@@ -28,7 +28,7 @@ static int number_of(const char *text)
 	return number >= STATUS_FD && number < SLOTS_END ? number : -EINVAL;
 }
 
-/* Fills `fds`, one for each slot from the first on, -1 where nobody sits: the n-th of the request's `seat` keys says
+/* Fills `fds`, one for each slot from the first on, -1 for an empty one: the n-th of the request's `seat` keys says
  * where its n-th descriptor goes; without such keys they sit in their order. 0 or -EINVAL. */
 int slots_read(const char *text, size_t size, const int *given, int count, int *fds)
 {

@@ -1,5 +1,5 @@
 /* Runs that another keeper had, whose shims have registered here. Their inits are no children of this keeper when their
- * shims die: the host's init reaps them, and how they ended the kernel says to whoever holds a pidfd (Linux 6.15). Where
+ * shims die: the host's init reaps them, and how they ended the kernel says to the holder of a pidfd (Linux 6.15). Where
  * it does not, nothing is written. */
 #include <errno.h>
 #include <poll.h>

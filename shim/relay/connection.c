@@ -57,7 +57,7 @@ void connection_accept(struct relay *r, int64_t now_ms)
 	add(r, c, fd, now_ms);
 }
 
-/* Nobody has been connected for a while: containerd is away, or has gone without the word that ends this program (it
+/* There has been no connection for a while: containerd is away, or has gone without the word that ends this program (it
  * gave that up, or ended between `start` and Create). exitd knows, and is waited for. */
 void connection_own(struct relay *r, int64_t now_ms)
 {
@@ -99,7 +99,7 @@ void connection_read(struct relay *r, struct connection *c, int64_t now_ms)
 		c->number = ++r->numbers;
 }
 
-/* Whoever takes no more may still have asked for the end of this program. */
+/* A client that takes no more may still have asked for the end of this program. */
 static void last_words(struct relay *r, struct connection *c, int64_t now_ms)
 {
 	while (read_some(r, c, now_ms) > 0)

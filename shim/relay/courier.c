@@ -141,7 +141,7 @@ void courier_up(struct courier *c)
 	c->due_ms = 0;
 }
 
-/* It has ended, or cannot be had. Whether containerd took what was written nobody knows then: exitd tries again. */
+/* It has ended, or cannot be had. Whether containerd took what was written is not known then: exitd tries again. */
 void courier_down(struct courier *c)
 {
 	c->is_up = 0;
@@ -186,7 +186,7 @@ bool courier_hear(struct courier *c, const char *data, size_t size)
 	return false;
 }
 
-/* Nobody is waited for without an end. Whether the connection is to be closed, since an answer may still come over
+/* No peer is waited for without an end. Whether the connection is to be closed, since an answer may still come over
  * it. */
 bool courier_look(struct courier *c, int64_t now_ms)
 {

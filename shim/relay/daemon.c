@@ -130,7 +130,7 @@ static void reckon(struct relay *r, int promised, int64_t now_ms)
 		r->awaited = 0;
 }
 
-/* How long nobody has to be connected before exitd is asked. It may still be removing what the relay has deleted in its
+/* How long there has to be no connection before exitd is asked. It may still be removing what the relay has deleted in its
  * place: then it is asked sooner, and ever later. */
 static int64_t idle_limit(const struct relay *r)
 {
@@ -206,7 +206,7 @@ static void remove_socket(struct relay *r)
 	r->inode = 0;
 }
 
-/* Whether nobody is given this address any more, and nobody who was given it is about to come. The lock is that of
+/* Whether this address is not given out any more, and no client that was given it is about to come. The lock is that of
  * `start` and is kept to the end. */
 static bool leave(struct relay *r)
 {
@@ -245,7 +245,7 @@ static void loop(struct relay *r)
 	}
 }
 
-/* Exit status. The socket's file goes, unless it is somebody else's by now. */
+/* Exit status. The socket's file goes, unless it is another's by now. */
 int daemon_run(struct relay *r)
 {
 	int error = prepare(r);

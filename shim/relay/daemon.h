@@ -72,7 +72,7 @@ struct relay {
 	int64_t dial_ms;		/* when that is tried next */
 	int64_t next_try_ms;		/* exitd was not there */
 	int64_t next_accept_ms;		/* there was no descriptor left */
-	int64_t idle_ms;		/* when to ask whether any task is left, unless somebody connects */
+	int64_t idle_ms;		/* when to ask whether any task is left, unless a client connects */
 	int has_deleted;		/* exitd has been left word of a task */
 	int asked;			/* so often by itself whether it is needed */
 	int awaited;			/* how many connections `start` has promised that did not come yet, */

@@ -27,7 +27,7 @@ static int64_t number(const char *body, const char *key)
 	return errno ? -1 : found;
 }
 
-/* 0; -EAGAIN for a record that nobody has written yet; -EBADMSG for everything else. */
+/* 0; -EAGAIN for a record that is not written yet; -EBADMSG for everything else. */
 int evidence_read(struct seen *out, const char *data, size_t size)
 {
 	char body[RECORD_SIZE], head[64];

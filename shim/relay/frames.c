@@ -76,7 +76,7 @@ size_t reader_feed(struct reader *r, const char *in, size_t size, int *whole)
 	return eaten;
 }
 
-/* Ready for the next frame. Whoever wants to keep the data has taken the pointer. */
+/* Ready for the next frame. A caller that keeps the data has taken the pointer. */
 void reader_next(struct reader *r)
 {
 	free(r->data);

@@ -88,7 +88,7 @@ void link_read(struct relay *r, struct connection *c)
 		link_close(c);
 }
 
-/* Whoever takes no more may still have said something: that is read before the connection is given up. */
+/* A peer that takes no more may still have said something: that is read before the connection is given up. */
 static void last_words(struct relay *r, struct connection *c)
 {
 	while (read_some(r, c) > 0)

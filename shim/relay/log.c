@@ -1,5 +1,5 @@
 /* The log of the relay: the bundle's fifo, which containerd reads. Opened for each line, and never waited for: a line
- * that nobody reads is lost. */
+ * that is not read is lost. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -198,7 +198,7 @@ static bool keeps(const struct task *t, int *kept)
 	return t->brought && (!(t->taken & NEWS_DELETE) || t->brought & NEWS_DELETE) && ++*kept <= KEPT_MAX;
 }
 
-/* Frees the tasks that are gone and of no more use, once nobody watches them (`init_fd` is -1). */
+/* Frees the tasks that are gone and of no more use, once they are not watched (`init_fd` is -1). */
 void news_sweep(struct witness *w)
 {
 	int kept = 0;

@@ -102,7 +102,7 @@ int place_dial(const char *path)
 	return error;
 }
 
-/* To exitd, which is root, or who we are: nobody else may answer for it. */
+/* To exitd, which is root, or who we are: no other user may answer for it. */
 int place_dial_exitd(const char *state)
 {
 	char path[SOCKET_ROOM];
@@ -119,7 +119,7 @@ int place_dial_exitd(const char *state)
 	return -EPERM;
 }
 
-/* Whether somebody listens there, or may: a full queue is somebody's, and want of descriptors or memory says nothing.
+/* Whether a process listens there, or may: a full queue has a reader, and want of descriptors or memory says nothing.
  * `is_promised`: he learns that containerd will come. */
 bool place_is_served(const char *path, int is_promised)
 {

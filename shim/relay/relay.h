@@ -9,7 +9,7 @@
 #include "../core/core.h"
 
 /* cffi: begin */
-enum { UNKNOWN_STATUS = 255 };	/* where containerd insists on a number and nobody knows one */
+enum { UNKNOWN_STATUS = 255 };	/* where containerd demands a number and none is known */
 
 enum {
 	FRAME_HEAD = 10,		/* length, stream (big-endian), type, flags */
@@ -45,7 +45,7 @@ enum {
 	OVERDUE_MS = 3000,		/* ... leave a Wait for what has ended unanswered, until the relay answers it */
 	DELETE_MS = 8000,		/* likewise: containerd's CRI gives a Delete up after 10 s */
 	SHUTDOWN_MS = 2500,		/* ... and containerd a Shutdown after 3 s */
-	STATS_MS = 1500,		/* ... and nobody statistics, which must not hang */
+	STATS_MS = 1500,		/* ... and a client statistics, which must not hang */
 	BRING_MS = 1000,		/* between attempts to bring an event of the relay's own */
 	READ_MS = 1000,			/* for who reads the output, between init's end and the answer of a Wait */
 	TASKS_MAX = 256,		/* with their execs, that the relay knows the ends of */
@@ -289,7 +289,7 @@ struct session {
 	int promised;			/* connections that are to come, less the one that has; until the relay looks */
 	int is_over;			/* containerd is gone */
 	int is_broken;			/* containerd does not read, or there is no memory: to be closed */
-	int is_leaving;			/* the reply that ends the relay has been given, or there was nobody to give it to */
+	int is_leaving;			/* the reply that ends the relay has been given, or there was no client to give it to */
 };
 void session_init(struct session *s, struct cache *cache);
 void session_free(struct session *s);

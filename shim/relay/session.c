@@ -264,7 +264,7 @@ static void tell(struct session *s, uint32_t stream)
 	frame(s, &s->to_exitd, FRAME_DONE, stream, (struct text){ "", 0 });
 }
 
-/* There is a connection to exitd: who this is, what containerd was given (the last DONEs may have come to nobody, and
+/* There is a connection to exitd: who this is, what containerd was given (the last DONEs may not have arrived, and
  * hearing one twice does no harm), and then the requests. */
 void session_up(struct session *s, const char *hello, size_t size, int64_t now_ms)
 {

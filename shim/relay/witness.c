@@ -138,7 +138,7 @@ void witness_exec(struct witness *w, struct text begun)
 	add(w, &of);
 }
 
-/* The task, or the exec, that a request names; NULL for one that nobody here knows. */
+/* The task, or the exec, that a request names; NULL for one that is not known here. */
 struct task *witness_named(const struct witness *w, struct text payload)
 {
 	struct text of[3];
@@ -146,7 +146,7 @@ struct task *witness_named(const struct witness *w, struct text payload)
 	return texts(payload, of, 2, NULL) ? NULL : find(w, of[1], of[2]);
 }
 
-/* exitd, or the relay, has deleted it: whoever watches it lets go of it. */
+/* exitd, or the relay, has deleted it: its watcher lets go of it. */
 void witness_gone(struct witness *w, struct text payload)
 {
 	struct text of[3];
@@ -164,7 +164,7 @@ void witness_watched(struct witness *w, struct task *t, int pid, uint64_t starte
 	go_to(w, t, TASK_WATCHED);
 }
 
-/* init has ended. Its record is looked for a moment later: as a rule exitd has reported it by then, and whoever reads
+/* init has ended. Its record is looked for a moment later: as a rule exitd has reported it by then, and a reader
  * the output has READ_MS for the rest of it before a Wait is answered. */
 void witness_dead(struct witness *w, struct task *t, int64_t now_ms)
 {
@@ -269,7 +269,7 @@ static int success(const struct task *t, const struct request *r, char *out, siz
 	return inner.overflow || whole.overflow ? 0 : (int)whole.used;
 }
 
-/* Of signals to all processes nobody is left to get them. */
+/* Of signals to all processes none is left to get them. */
 static int no_process(const struct request *r, char *out, size_t room)
 {
 	const char *at = r->payload.at, *end = r->payload.at + r->payload.size;
@@ -340,7 +340,7 @@ static int status_named(struct text word)
 	return UNKNOWN;
 }
 
-/* Its state at this moment, UNKNOWN where exitd is about to change it or nobody has said it; -ESRCH unless it is watched and
+/* Its state at this moment, UNKNOWN where exitd is about to change it or it was never said; -ESRCH unless it is watched and
  * lives. */
 static int state_of(const struct witness *w, const struct task *t)
 {
@@ -385,7 +385,7 @@ static bool is_vouched(const struct task *t, const struct request *r)
 }
 
 /* A State, Pids or Connect of a task whose init is known: as witness_answer. exitd has never been asked for it, and whether a
- * task is there, and lives, containerd has to hear from somebody: else it gives a living one up. `is_asked`: exitd is
+ * task is there, and lives, containerd has to get an answer: else it gives a living one up. `is_asked`: exitd is
  * there, and answers what is not certain. */
 int witness_last(const struct witness *w, const struct request *r, int is_asked, char **out)
 {

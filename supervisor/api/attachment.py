@@ -28,9 +28,9 @@ class Attachment(AnswerStream):
 
     Iterate over the replies in one thread: `stdout`, `stderr` (bytes) and `dropped` (a total), told apart by
     `reply.WhichOneof("item")`. They end when the container's output does. All methods may be called from any thread;
-    each but `cancel` waits while the container does not read, and returns False when the attach is over: nobody will
-    ever get that. Everything arrives in the order of the calls; where a resize must not wait behind input, there is
-    `Client.resize`.
+    each but `cancel` waits while the container does not read, and returns False when the attach is over: the container
+    will never get that. Everything arrives in the order of the calls; where a resize must not wait behind input, there
+    is `Client.resize`.
 
     `cancel` detaches: the iteration ends quietly, the container goes on.
 

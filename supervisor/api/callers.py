@@ -1,7 +1,7 @@
 """Who is calling: gRPC does not say, so a socket beside it hands out tokens that the kernel's word stands behind.
 
 A client connects to `caller.sock`, reads one line, and sends that token as metadata `exitd-caller` with its calls. The
-token stands for the uid and pid of SO_PEERCRED (unix(7)) while that connection is open, and for nobody afterwards.
+token stands for the uid and pid of SO_PEERCRED (unix(7)) while that connection is open, and for no process afterwards.
 """
 
 import asyncio

@@ -110,7 +110,7 @@ def _shutting_down() -> ShuttingDown:
 
 
 def _log_unheard(work: asyncio.Task[Any]) -> None:
-    """The peer went away before its call failed: somebody should know."""
+    """The peer went away before its call failed: that is logged."""
     if not work.cancelled() and (error := work.exception()) is not None:
         known = isinstance(error, ExitdError)
         log.warning("failed after its caller had gone", error=str(error), exc_info=None if known else error)

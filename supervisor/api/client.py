@@ -8,7 +8,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from supervisor.api.answers import Answer, AnswerSource, AnswerStream, Waiting
 from supervisor.api.attachment import Attachment, Line
 from supervisor.api.copying import CopyLine, copied
-from supervisor.api.failures import REASONS as REASONS  # whoever has a client gets its errors here, too
+from supervisor.api.failures import REASONS as REASONS  # a client's errors are to be had here, too
 from supervisor.api.failures import Unreachable as Unreachable
 from supervisor.model import errors
 

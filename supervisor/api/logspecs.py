@@ -7,7 +7,7 @@ from supervisor.model.values import LogDriver, LogMode, LogSpec
 
 LEFT_OPEN = LogSpec(driver=None, max_bytes=None)
 MIN_FILE_BYTES = 4096  # what is smaller would be rotated with every few lines
-MAX_FILES = 100  # whoever reads a log has all of them open
+MAX_FILES = 100  # a reader of a log has all of them open
 MIN_BUFFER_BYTES, MAX_BUFFER_BYTES = 65_536, 2**30
 MAX_PATH_BYTES = 1024
 _MAX_NUMBER = 2**63 - 1

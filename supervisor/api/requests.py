@@ -177,7 +177,7 @@ def condition_of(text: str) -> str:
 
 
 def only_exited(condition: str) -> None:
-    """Raise BadRequest for a condition that nobody can wait for with an exec."""
+    """Raise BadRequest for a condition that cannot be waited for with an exec."""
     if condition != "exited":
         raise bad("condition", condition, "exited, for an exec")
 

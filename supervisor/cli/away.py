@@ -30,8 +30,8 @@ def await_return(
     say: Callable[[str], None] = complain,
     over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Wait until exitd answers again. `over`: whether nobody waits for it any more. Raises `error`, the one that ended
-    the call, after `seconds`, or once it is over; at once if they are 0."""
+    """Wait until exitd answers again. `over`: whether no caller waits for it any more. Raises `error`, the one that
+    ended the call, after `seconds`, or once it is over; at once if they are 0."""
     if not seconds:
         raise error
     if _answers(client):

@@ -1,4 +1,4 @@
-"""What a container wrote while exitd was away and nobody was attached: taken from its log, or said to be missing."""
+"""What a container wrote while exitd was away and no client was attached: taken from its log, or said to be missing."""
 
 import sys
 

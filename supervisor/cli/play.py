@@ -118,8 +118,8 @@ def _report(played: tuple[Played, ...]) -> None:
 
 
 def _to_the_end(playing: Playing) -> int:
-    """Return the first code that is not 0, else 0. A sidecar is ended when nobody needs it any more: its code counts
-    for nothing."""
+    """Return the first code that is not 0, else 0. A sidecar is ended when no other container needs it any more: its
+    code counts for nothing."""
     sidecars = playing.sidecars
     try:
         exits = playing.wait()

@@ -19,7 +19,7 @@ _PLATFORM = "exitd takes of an image what is for this machine's processor and sy
 _RESULTS = "exitctl inspect shows the last five results, with the first 4 KiB of each; no other log is kept"
 _STARTUP = "a container has one health check; --health-start-period gives it time to start"
 _REALTIME = "exitd grants no real-time budget; a bundle may: --bundle DIR, linux.resources.cpu of its config.json"
-_ENTRIES = "exitd adds nobody to the image's files; --user takes a number without an entry; or -v FILE:/etc/passwd:ro"
+_ENTRIES = "exitd adds no user to the image's files; --user takes a number without an entry; or -v FILE:/etc/passwd:ro"
 _DESCRIPTORS = "exitd starts the container, which gets none of exitctl's descriptors; use -i, or -v with a socket"
 
 OPTIONS = {

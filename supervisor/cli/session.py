@@ -277,7 +277,7 @@ class TerminalSession:
 
     def _mind_input(self) -> None:
         """In a thread: the replies of an attachment that only carries input."""
-        with suppress(ExitdError):  # whoever follows the log reports it
+        with suppress(ExitdError):  # the follower of the log reports it
             for _ in self._replies(lambda _: None):
                 pass
 

@@ -40,7 +40,7 @@ def number_of(exit_: pb.Exit | None) -> int:
 
 
 class UnknownNumber(int):
-    """The number that stands in JSON for an end that nobody has seen. As a text it is no number."""
+    """The number that stands in JSON for an end that was not seen. As a text it is no number."""
 
     def __str__(self) -> str:
         return "unknown"

@@ -157,7 +157,7 @@ class Stage:
     def _clear_machine(self, containers: list[str]) -> list[str]:
         """Remove cgroups, mounts, directories; never anything below a mount, which may be the host's /."""
         found = []
-        for path in (path for container in containers for path in bundle.stray_cgroups(container)):
+        for path in (path for container in containers for path in bundle.leaked_cgroups(container)):
             if any(os.path.isdir(each) for each in cgroups.paths(path).values()):
                 found.append(f"the cgroup {path}")
                 cgroups.remove(path)

@@ -100,7 +100,7 @@ class _Action:
 
 
 class _Wrong(Exception):
-    """An expression that has no value; whoever knows the place makes a BadRequest of it."""
+    """An expression that has no value; the caller, which knows the place, makes a BadRequest of it."""
 
 
 def _parts(body: str, offset: int) -> Iterator[str | _Action]:

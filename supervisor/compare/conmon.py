@@ -1,6 +1,6 @@
 """conmon as podman and CRI-O use it: a monitor for each container; the exit code is a file that appears in a directory.
 
-Nobody is above the monitors here: a client watches the directory.
+No process is above the monitors here: a client watches the directory.
 """
 
 import contextlib
@@ -153,7 +153,7 @@ class Conmons(Daemonless):
 
     def _watch(self) -> None:
         while not self._closing:
-            with contextlib.suppress(TimeoutError):  # nobody has ended for long
+            with contextlib.suppress(TimeoutError):  # no container has ended for long
                 names = self._monitors.news()
                 with self._news:
                     self._ended |= names

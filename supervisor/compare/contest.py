@@ -41,7 +41,7 @@ class Contest:
         self._rest: list[float] = []
 
     def run(self) -> None:
-        """Measure all of it. Whoever is open is closed at the end, also after an interrupt."""
+        """Measure all of it. Each way that is open is closed at the end, also after an interrupt."""
         try:
             self._open()
             if not self._entrants:
@@ -77,7 +77,7 @@ class Contest:
         )
 
     def _open(self) -> None:
-        """One pod each, so that whatever is needed only once is there, and whoever cannot says so now."""
+        """One pod each, so that whatever is needed only once is there, and a way that cannot says so now."""
         for key, way in list(self._ways.items()):
             self._ways[key] = here(way)
             if self._ways[key].why_not:

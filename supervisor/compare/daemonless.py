@@ -7,7 +7,7 @@ from supervisor.compare.way import NO_ANSWER_SECONDS, Wait, WayAnswer, WayContai
 
 
 class Daemonless:
-    """The part of a Driver that ways without a daemon share. `no_answer`: its words for an end that nobody reports."""
+    """The part of a Driver that ways without a daemon share. `no_answer`: its words for an end that is not reported."""
 
     no_answer: str
 
@@ -21,7 +21,7 @@ class Daemonless:
             return WayAnswer(self.no_answer, None)
 
     def answers_for(self, containers: Sequence[WayContainer]) -> bool:
-        return True  # nobody is asked
+        return True  # no daemon is asked
 
     def beside(self, pod: WayPod) -> list[int]:
         return sorted({parent_of(container.pid) for container in pod.containers})

@@ -16,7 +16,7 @@ LEAVE_SECONDS = 10.0
 
 
 def end_everybody() -> list[str]:
-    """Kill all that descend from this process, until nobody does. Return the names of those who lived."""
+    """Kill all that descend from this process, until none does. Return the names of those that lived."""
     names = []
     deadline = time.monotonic() + LEAVE_SECONDS
     while (living := list(_descendants())) and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Containers that end when they are asked to, with a code that nobody would make up."""
+"""Containers that end when they are asked to, with a code that no engine would make up."""
 
 import itertools
 import os
@@ -37,4 +37,4 @@ def open_gate(path: str) -> None:
             continue
         os.write(fd, b"go\n")
         return os.close(fd)
-    raise TimeoutError(f"nobody came to {path}")
+    raise TimeoutError(f"no process came to {path}")

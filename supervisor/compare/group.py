@@ -10,7 +10,7 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
 
 
 class ProcessGroup:
-    """A cgroup with a name that nobody else has; `remove` it at the end."""
+    """A cgroup with a name that no other has; `remove` it at the end."""
 
     def __init__(self, name: str) -> None:
         self._v1 = os.path.isdir(V1)

@@ -28,7 +28,7 @@ def measured(wanted: Plan) -> tuple[CompareReport, list[str]]:
     when interrupted, after all is cleared."""
     if os.geteuid() != 0:
         raise NotMeasured("compare needs root: it starts containers, daemons and containerd of its own")
-    native.set_subreaper(True)  # whoever loses its parent meanwhile is ours
+    native.set_subreaper(True)  # a process that loses its parent meanwhile is ours
     name = f"xc{os.getpid()}-"
     state, root = tempfile.mkdtemp(prefix=name, dir=machine.memory_place()), tempfile.mkdtemp(prefix=name)
     pid, left = 0, []
@@ -65,7 +65,7 @@ class Child:
         return self.pid
 
     def wait(self) -> int:
-        """Return its code, or 128 and the signal. Whoever else ends meanwhile as our child is reaped."""
+        """Return its code, or 128 and the signal. Other children of ours that end meanwhile are reaped."""
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid == self.pid:

@@ -73,14 +73,14 @@ class WayNotice(threading.Thread, Generic[T]):
     def __init__(self, wait: Callable[[float], T]) -> None:
         super().__init__(daemon=True)
         self._wait = wait
-        self._result: T | Exception = TimeoutError("nobody has reported anything yet")
+        self._result: T | Exception = TimeoutError("nothing has been reported yet")
         self.at = 0.0
         self.start()
 
     def run(self) -> None:
         try:
             self._result = self._wait(NOTICE_SECONDS)
-        except Exception as error:  # raised to whoever asks for the result
+        except Exception as error:  # raised to the caller that asks for the result
             self._result = error
         self.at = time.perf_counter()
 

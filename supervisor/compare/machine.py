@@ -28,7 +28,7 @@ DATA = "/data"
 
 
 def cgroup_of(pid: int) -> str:
-    """Return the cgroup around everything that the process measures; it is nobody else's."""
+    """Return the cgroup around everything that the process measures; it is no other process's."""
     return f"/exitd-measured-{pid}"
 
 
@@ -121,7 +121,7 @@ def load() -> str:
 
 
 def idle_share(seconds: float) -> float:
-    """Return how much of all cores nobody used in the next `seconds`, from /proc/stat; 1.0 is all."""
+    """Return how much of all cores was idle in the next `seconds`, from /proc/stat; 1.0 is all."""
     before = _core_ticks()
     time.sleep(seconds)
     idle, total = (after - b for after, b in zip(_core_ticks(), before, strict=True))

@@ -28,7 +28,7 @@ def kernel_reports() -> bool:
 
 
 def end_of(container: WayContainer, made_to_be: ExitStatus) -> ExitStatus:
-    """Return how it ended, once somebody has reaped it. Where the kernel does not report it, what it was made to be."""
+    """Return how it ended, once it has been reaped. Where the kernel does not report it, what it was made to be."""
     wait_readable(container.pidfd, f"the end of {container.id}", LIMIT_SECONDS)
     if not kernel_reports():
         return made_to_be

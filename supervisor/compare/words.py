@@ -1,4 +1,4 @@
-"""Words and figures as a person reads them, whoever has written the words."""
+"""Words and figures as a person reads them, also where another program has written the words."""
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence

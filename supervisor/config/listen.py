@@ -1,7 +1,7 @@
 """Where something of exitd's listens besides the API: an address that only this machine reaches, or a socket's path.
 
-Whoever may connect may read, and nothing is encrypted: so an address that other machines reach is refused. For these
-there are proxies that know who is asking.
+Any process that may connect may read, and nothing is encrypted: so an address that other machines reach is refused. For
+these there are proxies that know who is asking.
 """
 
 import ipaddress

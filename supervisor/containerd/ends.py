@@ -26,7 +26,7 @@ from supervisor.model.errors import Busy, CannotStart, NoSuchContainer, TimedOut
 from supervisor.model.taskfacts import CLEANED_UP
 from supervisor.model.values import By, Container
 from supervisor.store.codec import TOMBSTONE_OF
-from supervisor.system.background import insist
+from supervisor.system.background import retry
 from supervisor.system.inotify import IN_MOVED_TO, Inotify
 
 CONTAINERD = By(policy="containerd-cleanup")
@@ -144,7 +144,7 @@ class Ends:
             return await self._clean_up(one.namespace, one.id, one.bundle, one.written_ns, one.socket)
 
         name = (one.namespace, one.id, "")
-        await insist(lambda: self._turns.run("", name, clean_up), "ending a task that containerd has given up", one.id)
+        await retry(lambda: self._turns.run("", name, clean_up), "ending a task that containerd has given up", one.id)
 
     async def _clean_up(self, namespace: str, id: str, bundle: str, before_ns: int, socket: str = "") -> TaskLook:
         self._drop_given_up(namespace, id, bundle, before_ns)
@@ -218,7 +218,7 @@ class Ends:
                 if is_earlier or await making.is_forgotten(c, self._asides):
                     await self._service.remove(c, CONTAINERD, CLEANED_UP)
 
-        await insist(end, "ending a task of another boot", container_id)
+        await retry(end, "ending a task of another boot", container_id)
 
     def _place(self, namespace: str, id: str) -> Path:
         return self._places / hashlib.sha256(f"{namespace}/{id}".encode()).hexdigest()

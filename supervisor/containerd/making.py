@@ -380,7 +380,7 @@ async def read_end(bundle: str, namespace: str, id: str, asides: Asides) -> Task
     decoded. Raises TimedOut when the bundle hangs: the end may be in it. Waits for a descriptor where there is none."""
     path = f"{bundle}/{WORD}"
     try:
-        data = await room.surely(
+        data = await room.retry(
             lambda: asides.bundles.run(
                 f"reading {path}", lambda: regular.read(path, most_bytes=MOST_BYTES, follow=False), bundle
             )

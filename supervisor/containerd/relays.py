@@ -21,7 +21,7 @@ from supervisor.containerd.making import Asides
 from supervisor.model.values import Container, Process
 from supervisor.monitor import epoll
 from supervisor.system import room
-from supervisor.system.background import insist
+from supervisor.system.background import retry
 
 MOST_CHARACTERS = 40  # of two numbers
 AGAIN_SECONDS = 1.0  # until notes that could not be listed for want of a descriptor are looked for again
@@ -80,9 +80,9 @@ class Relays:
         try:
             while True:
                 if (known := relay) is not None:
-                    await insist(partial(_ended, known), f"watching the relay at {socket}", "")
+                    await retry(partial(_ended, known), f"watching the relay at {socket}", "")
                 self._awaited[socket] = False
-                relay = await insist(lambda: self._look(socket), f"removing {socket}", "")
+                relay = await retry(lambda: self._look(socket), f"removing {socket}", "")
                 if relay is None and await self._forgotten(socket):
                     return
         finally:
@@ -115,7 +115,7 @@ async def _ended(process: Process) -> None:
                 loop.add_reader(pidfd, ended.set)
         return pidfd
 
-    pidfd = await room.surely(watched)
+    pidfd = await room.retry(watched)
     if pidfd is None:
         return
     try:

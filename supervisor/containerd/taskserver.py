@@ -39,7 +39,7 @@ from supervisor.engine.node import Node
 from supervisor.model.errors import BadRequest, CannotStart, Code
 from supervisor.model.values import By
 from supervisor.store.codec import key_parts
-from supervisor.system.background import insist
+from supervisor.system.background import retry
 from supervisor.system.inotify import Inotify
 from supervisor.system.listening import peer_ceiling
 from supervisor.ttrpc.faults import CallFailed
@@ -273,7 +273,7 @@ class TaskServer:
     def _forget(self, words: str, *values: object) -> None:
         if not self._node.closing:
             forget = self._node.store.forget_tombstones
-            self._node.spawn(insist(lambda: forget(words, *values), "forgetting what was answered", ""))
+            self._node.spawn(retry(lambda: forget(words, *values), "forgetting what was answered", ""))
 
 
 MOST_KEYS = 300  # SQLite's limits of variables and of an expression's depth; the rest is forgotten after an hour

@@ -194,7 +194,7 @@ def check_path(path: str) -> None:
 
 
 def _check_directory(path: str, directory: str) -> None:
-    """What belongs to root in a sticky directory on the way, nobody else can rename."""
+    """What belongs to root in a sticky directory on the way, no other user can rename."""
     above = directory
     while True:
         found = os.stat(above, follow_symlinks=False)

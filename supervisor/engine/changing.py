@@ -122,7 +122,7 @@ class Changing(Participant):
             await self._make(container_id, change, by)
         except (ExitdError, OSError):
             with contextlib.suppress(NoSuchContainer, WrongState):
-                await self._node.storing.surely(
+                await self._node.storing.retry(
                     container_id, lambda: self._node.apply(container_id, lifecycle.ChangeGivenUp(), patient=True)
                 )
             raise
@@ -136,7 +136,7 @@ class Changing(Participant):
                 continue  # that run is over
             with contextlib.suppress(WrongState):
                 made = lifecycle.ChangeMade(change, container.run, by)
-                await self._node.storing.surely(
+                await self._node.storing.retry(
                     container_id,
                     lambda: self._node.apply(container_id, made, patient=True),  # noqa: B023
                 )

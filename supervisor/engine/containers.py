@@ -70,7 +70,7 @@ class Containers(dict[str, Container]):
         self._members: dict[str, dict[str, None]] = {}
 
     def named(self, namespace: str, name: str, *, task: bool = False) -> Container | None:
-        """Return the container that has had the name longest. An empty name is nobody's."""
+        """Return the container that has had the name longest. An empty name is no container's."""
         ids = self._by_name.get((namespace, name, task), ()) if name else ()
         return next((self[id] for id in ids if id in self), None)  # a reserved name outlives its container
 

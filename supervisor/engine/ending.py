@@ -49,7 +49,7 @@ class Ending(Participant):
     """Ends runs, for callers and for policies.
 
     An end that takes time (by a policy, or with a hook before the stop signal) is stored with its run and the time of
-    its SIGKILL when it begins: the next exitd completes it, whoever had asked for it.
+    its SIGKILL when it begins: the next exitd completes it, whichever request it came from.
     """
 
     def __init__(self, node: Node, manager: ContainerRuntimes, execs: Execs, hooks: HookRunner) -> None:
@@ -71,7 +71,7 @@ class Ending(Participant):
         *,
         final: bool = False,
     ) -> None:
-        """What a policy ends: as `stop`, and nobody's wish but the policy's. No grace: the container's own. One that is
+        """What a policy ends: as `stop`, and no request's but the policy's. No grace: the container's own. One that is
         ending by itself is not said to have been ended by the policy. `run`: that one and no other; 0: the current
         one. `final`: no policy begins another run after it."""
         container = await made(self._containers, await self._containers.find(id))
@@ -136,7 +136,7 @@ class Ending(Participant):
         await self._kill(container, asked, final=final)
 
     def _is_deaf(self, container: Container) -> bool:
-        """Return whether it does not hear anything but SIGKILL, now and for as long as nobody else wants it to."""
+        """Return whether it does not hear anything but SIGKILL, now and for as long as no request needs it to."""
         is_frozen = container.phase is Phase.PAUSED and container.id not in self._node.frozen
         return container.phase is Phase.CREATED or is_frozen
 
@@ -178,7 +178,7 @@ class Ending(Participant):
             try:
                 await self._complete(now, asked)
             except (ExitdError, OSError):
-                self._node.spawn(self._take_up(now, asked, AGAIN_SECONDS))  # nobody else may ask again
+                self._node.spawn(self._take_up(now, asked, AGAIN_SECONDS))  # no caller may ask again
                 raise
 
     async def _kill_kept(self, container: Container, asked: Asked, *, final: bool) -> None:
@@ -296,8 +296,8 @@ class Ending(Participant):
     # -- signals
 
     async def _heard(self, container: Container, asked: Asked, *, final: bool) -> bool:
-        """False: whoever is to pass the signal on does not answer. There is no grace to wait for then, and SIGKILL has
-        other ways."""
+        """False: the shim that is to pass the signal on does not answer. There is no grace to wait for then, and
+        SIGKILL has other ways."""
         try:
             await self.signal(container, asked, run=container.run, final=final)
         except TimedOut as error:
@@ -316,7 +316,7 @@ class Ending(Participant):
         until: BootTime | None = None,
     ) -> None:
         """Recorded first: should the daemon die in between, the exit still carries its reason. Nothing is signalled
-        whose end is on its way; that may be of before this daemon, and there was never anybody to signal."""
+        whose end is on its way; that may be of before this daemon, and there was never a process to signal."""
         try:
             current = await self._node.apply(container.id, lifecycle.EndAsked(asked, run, until, final))
             assert current is not None

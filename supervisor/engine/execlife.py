@@ -40,7 +40,7 @@ from supervisor.runtime.sandbox import ExecManagers, NoProcess
 from supervisor.store import salvage
 from supervisor.store.database import AlreadyStored, Transaction
 from supervisor.system import room
-from supervisor.system.background import insist
+from supervisor.system.background import retry
 from supervisor.system.clock import boot_now
 
 BEFORE_END_SECONDS = 1.0  # what a container's stored end waits for those of its execs
@@ -48,7 +48,7 @@ BEFORE_TASK_END_SECONDS = 5.0  # a task's: what comes later is not published to 
 STUCK_SECONDS = 3.0  # until an exec that has ended with its container is looked after: a stopped shim's zombie is read
 GONE_SECONDS = 20.0  # what one try of a run's clean-up waits for its execs
 NOTHING_ELSE = Transaction()
-HELD_SECONDS = 12.0  # how long the output of an exec that has ended waits for whoever wanted to attach
+HELD_SECONDS = 12.0  # how long the output of an exec that has ended waits for the client that wanted to attach
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +62,7 @@ class Live:
     turn: StepTurn = field(default_factory=StepTurn)
     over: asyncio.Event = field(default_factory=asyncio.Event)  # its end is stored, or it has failed to begin
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)  # nobody is to attach any more
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)  # no client is to attach any more
     making: bool = False
     held: Report | None = None  # an end that was quicker than the commit of its beginning
     found: bool = True  # False: of an earlier daemon, and not looked up yet
@@ -166,7 +166,7 @@ class Execs(Participant):
     async def _surely(self, live: Live, happening: ExecHappening) -> bool:
         """A step that no caller can repeat: tried until it is stored. False: it was refused, something was quicker."""
         try:
-            await self._node.storing.surely(live.name, lambda: self._apply(live, happening, patient=True))
+            await self._node.storing.retry(live.name, lambda: self._apply(live, happening, patient=True))
             return True
         except WrongState as error:
             log.debug("step refused", exec=live.name, why=str(error))
@@ -191,7 +191,7 @@ class Execs(Participant):
             live.over.set()
             live.gone.set()
             taken_back = Transaction(ended_execs=(e.key,))  # the commit may get through yet
-            self._node.spawn(insist(lambda: self._node.store.commit(taken_back), "taking back an exec", container.id))
+            self._node.spawn(retry(lambda: self._node.store.commit(taken_back), "taking back an exec", container.id))
             raise
         return await self._make(live)
 
@@ -228,7 +228,7 @@ class Execs(Participant):
 
     async def _kill_if_container_ended(self, live: Live) -> None:
         """Its container may have ended while it was made."""
-        if not live.over.is_set() and await room.surely(lambda: self._ends_with_container(live)):
+        if not live.over.is_set() and await room.retry(lambda: self._ends_with_container(live)):
             await self._kill_with_container(live)
 
     # -- an exec is to end
@@ -266,7 +266,7 @@ class Execs(Participant):
                         live.container, live.exec, SIGKILL, everyone=True
                     )
 
-        await insist(kill, "kill of an exec past its limit", live.key.container)
+        await retry(kill, "kill of an exec past its limit", live.key.container)
 
     # -- an exec has ended
 
@@ -288,9 +288,9 @@ class Execs(Participant):
         self._node.pending.add(live.key)
         e = live.exec
         known = KnownKills(e.oom_before, e.oom_before, asked_kill=lifecycle.asked_kill(e.asked))
-        report = await room.surely(lambda: self._second_witness.weigh(live.container, report, known))
+        report = await room.retry(lambda: self._second_witness.weigh(live.container, report, known))
         is_killed = report.status == Signaled(SIGKILL)
-        with_container = is_killed and await room.surely(lambda: self._ends_with_container(live))
+        with_container = is_killed and await room.retry(lambda: self._ends_with_container(live))
         await self._surely(live, execs.ExecEnded(report, with_container))
         self._node.pending.discard(live.key)
 
@@ -302,13 +302,13 @@ class Execs(Participant):
         return self._node.manager.of(now).is_ending(now)
 
     async def _clean_up(self, live: Live) -> None:
-        """Until it has worked. Output that somebody was to attach to for waits for him a while."""
+        """Until it has worked. Output for which a client was to attach waits for it a while."""
         key, e = live.key, live.exec
-        await insist(lambda: self._manager.settle_exec(key), "settling an exec", key.container)
+        await retry(lambda: self._manager.settle_exec(key), "settling an exec", key.container)
         shim_gone = self._manager.shim_gone(key)
         if e.spec.attach and e.exit is not None and shim_gone is not None:
             await _first_of(shim_gone, live.hurry, HELD_SECONDS)
-        await insist(
+        await retry(
             lambda: self._manager.of(live.container).delete_exec(live.container, e),
             "clean-up of an exec",
             key.container,
@@ -347,21 +347,21 @@ class Execs(Participant):
         if not await _within(GONE_SECONDS, [live.gone for live in lives]):
             left = [live.key.exec_id for live in lives if not live.gone.is_set()]
             raise TimedOut(f"{len(left)} execs are not gone, {left[0]} for one", id=container_id)
-        await self._delete_strays(container_id)
+        await self._delete_leaked_execs(container_id)
 
-    async def _delete_strays(self, container_id: str) -> None:
+    async def _delete_leaked_execs(self, container_id: str) -> None:
         """What was stored as ended by a daemon that was killed before the clean-up."""
         container = self._node.containers.get(container_id)
         if container is not None:
-            await self._manager.of(container).delete_strays(container, self._live.get(container_id, {}).keys())
+            await self._manager.of(container).delete_leaked_execs(container, self._live.get(container_id, {}).keys())
 
-    def _may_have_strays(self, container_id: str) -> bool:
+    def _may_have_leaked_execs(self, container_id: str) -> bool:
         """Return True also where that cannot be seen: the clean-up says so, and the container is found all the same."""
         container = self._node.containers.get(container_id)
         if container is None:
             return False
         try:
-            return bool(self._manager.of(container).strays(container, self._live.get(container_id, {}).keys()))
+            return bool(self._manager.of(container).leaked_execs(container, self._live.get(container_id, {}).keys()))
         except OSError:
             return True
 
@@ -374,7 +374,7 @@ class Execs(Participant):
     # -- after a daemon start
 
     async def load(self, state: str = "") -> None:
-        """Once the node has the containers, and before they are looked up: whoever waits for one of these finds it.
+        """Once the node has the containers, and before they are looked up: a call that waits for one of these finds it.
         `state`: the directory that has what is left of one whose row cannot be read."""
         stored, damaged = await self._node.store.load_execs()
         containers = self._node.containers
@@ -410,8 +410,8 @@ class Execs(Participant):
             looks = await asyncio.gather(*map(self._find_once, execs_there), return_exceptions=True)
             for error in filter(None, looks):  # all have come to an end before one is looked up again
                 raise error
-        if self._may_have_strays(container_id):
-            self._node.spawn(insist(lambda: self._delete_strays(container_id), "clean-up of execs", container_id))
+        if self._may_have_leaked_execs(container_id):
+            self._node.spawn(retry(lambda: self._delete_leaked_execs(container_id), "clean-up of execs", container_id))
 
     async def _find_once(self, live: Live) -> None:
         if not live.found:
@@ -448,7 +448,7 @@ class Execs(Participant):
             await self._surely(live, execs.ExecMade(init, None, live.container.oom_told, unseen=True))
 
     def _unseen(self) -> Report:
-        """The end of one that has no process anybody could name."""
+        """The end of one of which no process is known."""
         now_ns = self._node.clock.now_ns()
         return Report(Unknown(evidence.MONITORS_KILLED), Source.NONE, None, now_ns, at_is_found=True)
 

@@ -17,14 +17,16 @@
   every other end the long one:
     here                       Exits.end              ends what init left behind, awaits its execs' ends and its pod's,
                                                       counts memory kills
-    engine/node.py             Node.surely, apply     the same step, again and again until it is stored:
+    engine/node.py             Node.apply_until_stored
+                                                      the same step, again and again until it is stored:
     store/database.py          Store.commit           one transaction of all that, in the store's own thread
 
   and both go on:
     engine/node.py             Node._show             it is on the disk, so it is shown
     engine/containers.py       Changes.notify         wakes each Wait of the container whose test holds now
     engine/operations.py       Operations.wait        finds the run that was meant
-    api/servicers.py               ContainerServicer.Wait    makes the reply of it
+    api/servicers.py           ContainerServicer.Wait
+                                                      makes the reply of it
 
 The event log gets the events at the same moment (`store/events.py`); subscribers and containerd read from there. What
 the ring has, the database takes over a moment later (`Node.go_on_after_ends`), and no other step of these containers is
@@ -58,7 +60,7 @@ from supervisor.model.values import (
 from supervisor.monitor.kernellog import KnownKills
 from supervisor.store import counts
 from supervisor.system import room
-from supervisor.system.background import insist
+from supervisor.system.background import retry
 from supervisor.system.histogram import Histogram
 
 ENDS_TOGETHER = 40  # in one write, at most
@@ -68,7 +70,7 @@ log = structlog.get_logger(__name__)
 
 
 class SecondWitness:
-    """Who counts memory kills in a container's cgroup besides the runtime family: here, nobody."""
+    """Who counts memory kills in a container's cgroup besides the runtime family: here, nothing."""
 
     async def weigh(self, container: Container, report: Report, known: KnownKills) -> Report:
         """Return the report with the memory kills that can be found out besides."""
@@ -179,7 +181,7 @@ class Exits:
     # -- every other end takes the long way
 
     def _end_soon(self, key: RunKey, report: Report) -> None:
-        self._node.pending.add(key)  # at once: whoever looks meanwhile sees that its phase is not the last word
+        self._node.pending.add(key)  # at once: a call that looks meanwhile sees that its phase is not the last word
         self._node.spawn(self.end(key, report))
 
     async def end(self, key: RunKey, report: Report, *, rebooted: bool = False) -> None:
@@ -193,13 +195,13 @@ class Exits:
         self._node.pending.add(key)
         left_behind = 0 if rebooted else await self._end_rest(container)
         await self._node.others.before_end(key.container)
-        with_sandbox = await room.surely(lambda: self._ended_with_sandbox(container, report))
-        weighed = await room.surely(lambda: self._second_witness.weigh(container, report, _known_kills(container)))
+        with_sandbox = await room.retry(lambda: self._ended_with_sandbox(container, report))
+        weighed = await room.retry(lambda: self._second_witness.weigh(container, report, _known_kills(container)))
         limit_bytes = self._memory_limit(container)
         ended = lifecycle.Ended(
             weighed, limit_bytes, rebooted, with_sandbox, left_behind, run=key.run, names=self._names(container)
         )
-        await self._node.surely(key.container, ended)
+        await self._node.apply_until_stored(key.container, ended)
         self._node.pending.discard(key)
         self._note_stored(key)
 
@@ -209,7 +211,7 @@ class Exits:
         try:
             return await self._node.manager.of(container).end_rest(container)
         except (ExitdError, OSError) as error:
-            log.warning("whoever init has left behind may live on", container=container.id, why=str(error))
+            log.warning("processes that init has left behind may live on", container=container.id, why=str(error))
             return 0
 
     async def _ended_with_sandbox(self, member: Container, report: Report) -> bool:
@@ -305,7 +307,7 @@ class Exits:
         if container is not None and container.run == key.run:
             kind = "unresponsive" if silent else "responsive"
             (event,) = lifecycle.events(container, node.moment(), kind, run=str(key.run))
-            node.spawn(insist(lambda: node.note(event), "an event", key.container))
+            node.spawn(retry(lambda: node.note(event), "an event", key.container))
 
 
 def _known_kills(container: Container) -> KnownKills:

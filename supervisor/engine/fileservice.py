@@ -36,7 +36,7 @@ from supervisor.monitor import epoll
 from supervisor.runtime.oci import bundle, namefiles, rootfs, view
 from supervisor.runtime.oci.view import FilesView
 from supervisor.system.aside import Aside
-from supervisor.system.background import insist
+from supervisor.system.background import retry
 from supervisor.system.conduit import Inflow, Outflow, StreamOver
 
 log = structlog.get_logger(__name__)
@@ -305,7 +305,7 @@ class FileService(Participant):
                 await asyncio.wait((pausing,))
                 if not pausing.cancelled():
                     pausing.exception()  # its caller has it, or has gone
-            await insist(lambda: self._thaw(id, by), "thaw after a commit", id)
+            await retry(lambda: self._thaw(id, by), "thaw after a commit", id)
         finally:
             thawed.set()
             if self._thaws.get(id) is thawed:
@@ -328,7 +328,7 @@ class FileService(Participant):
         """After a start: thaw what an earlier daemon has frozen for a commit, and been killed."""
         for id in await self._marked():
             log.warning("to be thawed after a commit that was broken off", container=id)
-            await insist(partial(self._thaw, id, THAW), "thaw after a commit", id)
+            await retry(partial(self._thaw, id, THAW), "thaw after a commit", id)
 
     async def _marked(self) -> tuple[str, ...]:
         """Return the containers that have a mark."""
@@ -431,7 +431,7 @@ class FileService(Participant):
 
     async def _mounted(self, found: Container) -> str:
         """Return where its root is mounted. Its thread has the turn, and uses the container, until its own end: it goes
-        on when nobody waits for it any more."""
+        on when no caller waits for it any more."""
         turn, what = self._turns.setdefault(found.id, asyncio.Lock()), f"mounting the files of {found.spec.name}"
         await _taken(turn, what)
         use = self._used(found, turn.release)
@@ -485,7 +485,7 @@ class _Use:
             self._by.break_off(error)
 
     def until_done(self, work: Callable[[], T]) -> Callable[[], T]:
-        """Return the work for a thread, with whose end the use ends, also when nobody waits for it any more."""
+        """Return the work for a thread, with whose end the use ends, also when no caller waits for it any more."""
 
         def in_thread() -> T:
             try:

@@ -61,7 +61,7 @@ from supervisor.system.clock import Clock
 HEALTH = By(policy="health")
 BEGUN_AT_ONCE = 4  # runtimes that make probes at the same moment; the other probes wait
 END_SECONDS = 5.0
-LATE_SECONDS = 30.0  # after its own limit: for an end that nobody can witness
+LATE_SECONDS = 30.0  # after its own limit: for an end that no process can witness
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ class Probing:
             return await self._over_network(container, target, spec)
         begun = asyncio.ensure_future(self._begin(container, spec))
         try:
-            e = await asyncio.shield(begun)  # what is broken off in the middle is nobody's to end
+            e = await asyncio.shield(begun)  # what is broken off in the middle would never be ended
             async with asyncio.timeout(spec.timeout_ns / SECOND_NS + LATE_SECONDS):
                 exit_, output = await self._follow(container, e)
         except asyncio.CancelledError:
@@ -153,7 +153,7 @@ class Probing:
         return kept[:OUTPUT_MAX]
 
     async def _end(self, begun: "asyncio.Future[Exec]") -> None:
-        """A probe that nobody wants to hear of any more."""
+        """A probe whose result is not needed any more."""
         with contextlib.suppress(ExitdError, OSError):  # TimeoutError is one: its limit ends it then
             e = await begun
             live = self._execs.get(e.key.container, e.key.exec_id)
@@ -196,7 +196,7 @@ class _Check:
     timer: asyncio.TimerHandle | None = None
     probing: asyncio.Task[None] | None = None
     resting: bool = False  # its container is about to be paused
-    acting: bool = False  # its container is being ended: nobody needs to be asked how it is
+    acting: bool = False  # its container is being ended: how it is needs no probe
     over: bool = False
 
 
@@ -256,7 +256,7 @@ class Prober(Participant):
                 self.changed(container)
 
     def close(self) -> None:
-        """Probes under way come to their own end, and nobody hears of it."""
+        """Probes under way come to their own end, which is not reported."""
         for checks in self._checks.values():
             for check in checks.values():
                 _rest(check)

@@ -62,7 +62,7 @@ class HookRunner:
             with contextlib.suppress(WrongState, NoSuchContainer):  # its run has ended meanwhile
                 happening = lifecycle.HookMoved(container.run, hook, HookStage.DONE)
                 apply = self._node.apply
-                await self._node.storing.surely(container.id, lambda: apply(container.id, happening, patient=True))
+                await self._node.storing.retry(container.id, lambda: apply(container.id, happening, patient=True))
         return worked
 
     async def _begun(self, container: Container, hook: HookKind, seconds: float) -> bool:
@@ -146,7 +146,7 @@ class HookKeeper(Participant):
         try:
             if container.post_start is HookStage.BEGUN:  # by an exitd before this one
                 happening = lifecycle.HookMoved(container.run, HookKind.POST_START, HookStage.DONE)
-                await self._node.surely(container.id, happening)
+                await self._node.apply_until_stored(container.id, happening)
                 return
             if await self._insisted(container, partial(self._once, container, action)) is False:
                 await self._insisted(

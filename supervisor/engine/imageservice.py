@@ -163,7 +163,7 @@ class ImageService(Participant):
         return await self._in(self._removals, lambda: self._images.prune(ids, all=all))
 
     async def save_images(self, words: tuple[str, ...]) -> AsyncGenerator[bytes, None]:
-        """Yield one archive of them. Raises TimedOut when nobody takes it."""
+        """Yield one archive of them. Raises TimedOut when the caller does not take it."""
         outflow, begun = Outflow("saving images"), asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -209,7 +209,7 @@ class ImageService(Participant):
         return await self._in(self._commits, lambda: self._images.commit(parts(), base_id, document, name=name))
 
     def stop(self) -> None:
-        """Break off loads and pulls under way. Whoever waits for them learns why; nothing of them is listed."""
+        """Break off loads and pulls under way. A call that waits for them gets the reason; none of them is listed."""
         self._images.stop()
 
     async def close(self) -> None:
@@ -235,7 +235,7 @@ class ImageService(Participant):
 
     def _begin(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> "asyncio.Future[T]":
         future = asyncio.get_running_loop().run_in_executor(pool, work)
-        self._under_way.add(future)  # type: ignore[arg-type]  # Future is invariant; nobody asks these for results
+        self._under_way.add(future)  # type: ignore[arg-type]  # Future is invariant; these are not asked for results
         future.add_done_callback(self._under_way.discard)
         return future
 

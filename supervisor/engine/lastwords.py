@@ -1,7 +1,7 @@
-"""The last output of a container that removes itself stays until whoever follows it has it.
+"""The last output of a container that removes itself stays until the client that follows it has it.
 
 A client that follows such a container from its beginning (`exitctl run --rm`) asks again after a restart of exitd, and
-the container may have ended meanwhile. So a mark beside its log says that somebody was listening; where an exitd before
+the container may have ended meanwhile. So a mark beside its log says that a client was listening; where an exitd before
 this one has left one, the removal waits for that client, for a limited time. Without a mark nothing waits.
 """
 
@@ -41,7 +41,7 @@ class LastWords(Participant):
         self._stopping = False
 
     def stop(self) -> None:
-        """The daemon ends: whoever listens will come back, and is to be waited for."""
+        """The daemon ends: a client that listens will come back, and is to be waited for."""
         self._stopping = True
 
     @contextlib.asynccontextmanager
@@ -99,7 +99,7 @@ class LastWords(Participant):
             log.warning("a listener is not marked", container=container_id, why=str(error))
 
     async def _unmark(self, container_id: str) -> None:
-        """A mark that stays has the removal wait for nobody, once."""
+        """A mark that stays has the removal wait for a client that does not come, once."""
         path = self._path(container_id)
 
         def remove() -> None:

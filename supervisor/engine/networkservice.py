@@ -268,8 +268,8 @@ class NetworkService(Participant):
         """Take down what nothing uses: after a daemon start, and now and then."""
         for record in list(self._records.values()):
             is_known = record.container in self._node.containers
-            is_stray = not is_known and os.path.isdir(f"{self._state}/c/{record.container}")  # it is ended first
-            if not is_stray and not self._is_used(record):
+            is_leaked = not is_known and os.path.isdir(f"{self._state}/c/{record.container}")  # it is ended first
+            if not is_leaked and not self._is_used(record):
                 self._take_down(record)
 
     def _is_used(self, record: AttachmentRecord, cleaned: str = "") -> bool:
@@ -442,7 +442,7 @@ class NetworkService(Participant):
     async def load(self) -> None:
         """Read the records that earlier exitds have left; what is none is put aside."""
         try:
-            found = await room.surely(lambda: asyncio.to_thread(lambda: list(files.read(self._directory))))
+            found = await room.retry(lambda: asyncio.to_thread(lambda: list(files.read(self._directory))))
         except OSError as error:
             log.error("the records of networks cannot be read", directory=self._directory, why=error.strerror)
             return

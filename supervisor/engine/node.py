@@ -27,7 +27,7 @@ from supervisor.model.values import (
 from supervisor.runtime.sandbox import ContainerManagers
 from supervisor.store.database import AlreadyStored, Store, Transaction
 from supervisor.store.events import EventLog
-from supervisor.system.background import Background, insist
+from supervisor.system.background import Background, retry
 from supervisor.system.clock import Clock, boot_now
 from supervisor.system.histogram import Histogram
 from supervisor.system.waitlimit import WaitLimit
@@ -50,7 +50,7 @@ class Storing:
         self._refused: set[str] = set()
         self._slow = WaitLimit(SLOW_SECONDS)
 
-    async def surely(self, name: str, commit: Callable[[], Awaitable[object]]) -> None:
+    async def retry(self, name: str, commit: Callable[[], Awaitable[object]]) -> None:
         """Repeat the commit however long the store refuses. What else `commit` raises is the caller's, and no refusal
         any more.
 
@@ -96,7 +96,7 @@ class StepTurn:
 
     @property
     def is_taken(self) -> bool:
-        """Whether anybody has the turn, or waits for it."""
+        """Whether a caller has the turn, or waits for it."""
         return self._there > 0
 
     async def take(self, of: str, *, patient: bool) -> None:
@@ -362,7 +362,7 @@ class Node:
 
     async def _until_taken_over(self, ends: dict[str, asyncio.Event], first: asyncio.Future[None]) -> None:
         tries = iter([first])
-        await self.storing.surely("reported ends", lambda: next(tries, None) or self.store.take_over_ends())
+        await self.storing.retry("reported ends", lambda: next(tries, None) or self.store.take_over_ends())
         for container_id, stored in ends.items():
             if self._in_ring.get(container_id) is stored:
                 del self._in_ring[container_id]
@@ -390,7 +390,7 @@ class Node:
         if holder is not None:
             raise NameTaken(f"the name {spec.name} is taken by {holder.id[:12]}; remove it or choose another")
         container = lifecycle.born(container_id or secrets.token_hex(32), spec, self.moment())
-        self.containers[container.id] = container  # before the commit: whoever looks meanwhile finds the name taken
+        self.containers[container.id] = container  # before the commit: a call that looks meanwhile finds the name taken
         self.manager.begin_preparing(container)
         try:
             await self.store.commit(Transaction((container,), ahead=True))
@@ -401,8 +401,8 @@ class Node:
         return container
 
     async def adopt(self, container: Container, events: tuple[Event, ...]) -> None:
-        """Take in a container that somebody else has begun, as it was found. Raises StoreFailed, NameTaken: it is none
-        of ours yet."""
+        """Take in a container that another program has begun, as it was found. Raises StoreFailed, NameTaken: it is
+        none of ours yet."""
         self.containers[container.id] = container  # before the commit, as in `add`
         try:
             numbered = await self.store.commit(Transaction((container,), events=events))
@@ -429,12 +429,12 @@ class Node:
         """Add one to a counter of the store's, in the background and however long the store refuses."""
         now_ns = self.clock.now_ns()
         if not self.closing:
-            self.spawn(insist(lambda: self.store.count(name, now_ns), "a counter", container_id))
+            self.spawn(retry(lambda: self.store.count(name, now_ns), "a counter", container_id))
 
     async def _take_back(self, container_id: str) -> None:
         """Behind a commit that was given up: whatever came of it, there is no such container."""
         await self._discard(container_id)
-        await insist(lambda: self.store.commit(Transaction(removed=(container_id,))), "taking it back", container_id)
+        await retry(lambda: self.store.commit(Transaction(removed=(container_id,))), "taking it back", container_id)
 
     # -- effects
 
@@ -471,7 +471,7 @@ class Node:
         await outcome
 
     async def settle_pause(self, container: Container) -> None:
-        """Store the true phase after a pause or a resume of which nobody saw the end. Raises ExitdError, OSError: it
+        """Store the true phase after a pause or a resume of which the end was not seen. Raises ExitdError, OSError: it
         cannot be found out."""
         paused = await self.manager.of(container).is_paused(container)
         if paused is not (container.phase is Phase.PAUSED):
@@ -485,30 +485,30 @@ class Node:
         container, begun = self.containers.get(container_id), asyncio.get_running_loop().time()
         if container is None:
             return
-        await insist(lambda: self.manager.of(container).settle(container), "settling", container_id)
-        await insist(lambda: self.others.before_clean_up(container_id), "clean-up of execs", container_id)
-        await insist(lambda: self.manager.of(container).delete_process(container), "clean-up", container_id)
-        await insist(lambda: self.others.after_clean_up(container_id), "clean-up of its network", container_id)
-        await self.surely(container_id, lifecycle.Cleaned())
+        await retry(lambda: self.manager.of(container).settle(container), "settling", container_id)
+        await retry(lambda: self.others.before_clean_up(container_id), "clean-up of execs", container_id)
+        await retry(lambda: self.manager.of(container).delete_process(container), "clean-up", container_id)
+        await retry(lambda: self.others.after_clean_up(container_id), "clean-up of its network", container_id)
+        await self.apply_until_stored(container_id, lifecycle.Cleaned())
         self.cleanups.observe(asyncio.get_running_loop().time() - begun)
 
     async def _remove_files(self, container_id: str) -> None:
-        await insist(lambda: self.others.removing(container_id), "removal of what stands on it", container_id)
+        await retry(lambda: self.others.removing(container_id), "removal of what stands on it", container_id)
         await self._discard(container_id)
-        await self.surely(container_id, lifecycle.Removed())
+        await self.apply_until_stored(container_id, lifecycle.Removed())
 
     async def _discard(self, container_id: str) -> None:
         container = self.containers.get(container_id)
         may_be_pod = container is None or container.spec.pod is not None or bool(container.damaged)
         discard = self.manager.discard
-        await insist(lambda: discard(container_id, is_pod=may_be_pod), "removal of files", container_id)
-        await insist(lambda: self.others.discarded(container_id), "what others held of it", container_id)
+        await retry(lambda: discard(container_id, is_pod=may_be_pod), "removal of files", container_id)
+        await retry(lambda: self.others.discarded(container_id), "what others held of it", container_id)
 
-    async def surely(self, container_id: str, happening: Happening) -> bool:
-        """Try a step that no caller can repeat until it is stored; nobody hears of it before. Return False if it was
+    async def apply_until_stored(self, container_id: str, happening: Happening) -> bool:
+        """Try a step that no caller can repeat until it is stored; no client sees it before. Return False if it was
         refused."""
         try:
-            await self.storing.surely(container_id, lambda: self.apply(container_id, happening, patient=True))
+            await self.storing.retry(container_id, lambda: self.apply(container_id, happening, patient=True))
             return True
         except ExitdError as error:
             log.warning("step refused", container=container_id, why=str(error))
@@ -558,7 +558,7 @@ async def _settled(work: Coroutine[Any, Any, None], outcome: asyncio.Future[None
     except Exception as error:
         if not outcome.done():
             return outcome.set_exception(error)
-        log.warning("failed, and nobody waits any more", why=str(error) or repr(error))
+        log.warning("failed, and no caller waits any more", why=str(error) or repr(error))
     if not outcome.done():
         outcome.set_result(None)
 

@@ -1,8 +1,8 @@
 """The host goes down: what exitd runs is stopped, all at once and within a limit, and nothing is begun.
 
 The service manager asks for it before it ends anything else. containerd's tasks are among it: containerd leaves them to
-the last moment of the host, where nobody sees their codes any more, and one that ignores SIGTERM is waited for as long
-as systemd waits for a unit. What another program has begun is that program's.
+the last moment of the host, where no process sees their codes any more, and one that ignores SIGTERM is waited for as
+long as systemd waits for a unit. What another program has begun is that program's.
 
 If the host stays up all the same, planned restarts are taken up again after STAY_SECONDS.
 """

@@ -160,7 +160,7 @@ class Operations:
         there is nothing to signal."""
         container = await made(self._containers, await self._containers.find(id))
         if container.phase is Phase.RESTARTING and lifecycle.stops(container.spec, signal):
-            with contextlib.suppress(WrongState):  # its timer was quicker: there is somebody to signal, or will be
+            with contextlib.suppress(WrongState):  # its timer was quicker: there is a process to signal, or will be
                 await self._node.apply(container.id, lifecycle.StopAsked(by, Reason.KILL))
                 return
             return await self.kill(container.id, signal, everyone, by)
@@ -212,7 +212,7 @@ class Operations:
                 if not await self._is_done(container, done):
                     raise
             apply = self._node.apply
-            await self._node.storing.surely(container.id, lambda: apply(container.id, done, patient=True))
+            await self._node.storing.retry(container.id, lambda: apply(container.id, done, patient=True))
 
     async def _is_done(self, container: Container, done: lifecycle.Happening) -> bool:
         with contextlib.suppress(ExitdError, OSError):

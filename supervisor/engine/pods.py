@@ -50,8 +50,8 @@ class PodKeeper(Participant):
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
 
     async def forever(self, every_seconds: Callable[[], float]) -> None:
-        """Look at all pods again and again, slowly. A pause process that somebody else has killed may hang in its exit:
-        see `Ending.unstick`."""
+        """Look at all pods again and again, slowly. A pause process that another program has killed may hang in its
+        exit: see `Ending.unstick`."""
         while True:
             await asyncio.sleep(every_seconds())
             try:
@@ -114,7 +114,7 @@ class PodKeeper(Participant):
         try:
             match duty:
                 case Duty.STOP if container.id == pod_id:
-                    # For good: no policy of the pause container's makes a sandbox that nobody is left to join.
+                    # For good: no policy of the pause container's makes a sandbox that no member is left to join.
                     await self._ending.by_policy(container.id, Reason.STOP, LAST_MEMBER, run=container.run, final=True)
                 case Duty.STOP:
                     await self._ending.by_policy(container.id, Reason.PAUSE_EXIT, PAUSE_EXIT)

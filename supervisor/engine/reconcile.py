@@ -53,8 +53,8 @@ async def forever(parts: ReconcileParts) -> None:
 
 
 async def once(parts: ReconcileParts) -> None:
-    """Only what nobody is working on is touched: a container in the middle of a step is left alone. The trouble of one
-    step, whatever it is, is reported and costs neither the others nor the next round."""
+    """Only what no operation is working on is touched: a container in the middle of a step is left alone. The trouble
+    of one step, whatever it is, is reported and costs neither the others nor the next round."""
     for step in (
         _look,
         _unwatched,
@@ -62,8 +62,8 @@ async def once(parts: ReconcileParts) -> None:
         _strange_directories,
         _strange_cgroups,
         _networks,
-        _stray_bundles,
-        _stray_roots,
+        _leaked_bundles,
+        _leaked_roots,
         _acknowledged,
         _dead_journals,
         _compact,
@@ -132,7 +132,7 @@ async def _strange_directories(parts: ReconcileParts) -> None:
         container, run = found.id, int(found.run)
         log.warning("run directory left over, removing it", container=container, run=run)
         try:
-            await parts.manager.delete_stray(container, run, stranger=container not in parts.node.containers)
+            await parts.manager.delete_leaked_run(container, run, stranger=container not in parts.node.containers)
         except (ExitdError, OSError) as error:
             log.warning("run directory not removed", container=container, run=run, why=str(error))
 
@@ -145,17 +145,17 @@ async def _networks(parts: ReconcileParts) -> None:
     parts.networks()
 
 
-async def _stray_bundles(parts: ReconcileParts) -> None:
+async def _leaked_bundles(parts: ReconcileParts) -> None:
     """Files of what was started by hand, and not adopted yet, are left alone. So are those of what still runs: its
     config.json says which ids of the machine it has, and these must not become another's."""
-    await _remove_strays(parts, f"{parts.settings.root}/c", parts.manager.discard)
+    await _remove_leaked(parts, f"{parts.settings.root}/c", parts.manager.discard)
 
 
-async def _stray_roots(parts: ReconcileParts) -> None:
-    await _remove_strays(parts, f"{parts.settings.state}/roots", parts.manager.discard_root)
+async def _leaked_roots(parts: ReconcileParts) -> None:
+    await _remove_leaked(parts, f"{parts.settings.state}/roots", parts.manager.discard_root)
 
 
-async def _remove_strays(parts: ReconcileParts, directory: str, remove: Callable[[str], Awaitable[None]]) -> None:
+async def _remove_leaked(parts: ReconcileParts, directory: str, remove: Callable[[str], Awaitable[None]]) -> None:
     try:
         found = os.listdir(directory)
     except FileNotFoundError:

@@ -138,7 +138,7 @@ async def _find(runs: Runs, container: Container, *, rebooted: bool, is_stored: 
 
 
 async def _after_reboot(runs: Runs, container: Container) -> None:
-    """Whatever ran has ended with the host, and nobody saw how."""
+    """Whatever ran has ended with the host, and no process saw how."""
     node = runs.node
     if container.phase in LIVE:
         report = evidence.rebooted(container.init, node.clock.now_ns())
@@ -181,7 +181,7 @@ async def _connect(runs: Runs, container: Container) -> None:
         await _settle_pause(node, container)
     elif container.phase is Phase.CREATED and container.run > 1 and found is Found.LIVE:
         with contextlib.suppress(ExitdError):  # made to be started by a daemon that died before it did
-            await runs.launch(container.id, surely=True)
+            await runs.launch(container.id, until_stored=True)
 
 
 async def look_at_unwatched(runs: Runs) -> None:

@@ -17,7 +17,7 @@ from supervisor.model.lifecycle import Happening
 from supervisor.model.values import Asked, By, Container, Phase, Reason, RunKey
 from supervisor.runtime import hoststate
 from supervisor.system import room
-from supervisor.system.background import insist
+from supervisor.system.background import retry
 
 START_FAILED = By(policy="start-failed")
 
@@ -53,10 +53,12 @@ class Runs(Participant):
                 container = await self._attach(container)
                 made = await self.node.manager.of(container).create_container(container)
                 step = lifecycle.Made(made.init, made.shim, container.sandbox_run, made.waits_in, container.networks)
-                await self.node.surely(container_id, step)
+                await self.node.apply_until_stored(container_id, step)
             except Exception as error:  # whatever it was: nothing may stay in this phase for ever
                 put_off = await self._is_put_off(container_id)
-                await self.node.surely(container_id, lifecycle.MakeFailed(str(error) or repr(error), put_off))
+                await self.node.apply_until_stored(
+                    container_id, lifecycle.MakeFailed(str(error) or repr(error), put_off)
+                )
                 raise
 
     async def _is_put_off(self, container_id: str) -> bool:
@@ -81,10 +83,11 @@ class Runs(Participant):
 
     # -- started
 
-    async def launch(self, container_id: str, *, surely: bool = False, key: str = "") -> None:
+    async def launch(self, container_id: str, *, until_stored: bool = False, key: str = "") -> None:
         """Have the runtime start the run. An exit seen meanwhile is held back, so that started comes before exited.
 
-        `surely`: no caller asks again when the store refuses. `key`: of containerd's request, which may be sent again.
+        `until_stored`: no caller asks again when the store refuses. `key`: of containerd's request, which may come
+        again.
 
         Raises WrongState, after the end is stored, where init has ended by now: its directory is about to be removed,
         and a runtime's start would make it again.
@@ -98,9 +101,9 @@ class Runs(Participant):
             raise WrongState(f"{container_id[:12]}: its init ended before it was started", id=container_id)
         with self.exits.held_back(container_id), self.node.turning(container_id):
             asked = lifecycle.StartAsked(By(), key)
-            if not surely:
+            if not until_stored:
                 await self.node.apply(container_id, asked)
-            elif not await self.node.surely(container_id, asked):
+            elif not await self.node.apply_until_stored(container_id, asked):
                 return
             await self.start_made(self._containers.known(container_id))
 
@@ -112,7 +115,7 @@ class Runs(Participant):
             if not await self._began(container):
                 await self.give_up_start(container, str(error))
                 raise
-        await self.node.surely(container.id, self.started(container))
+        await self.node.apply_until_stored(container.id, self.started(container))
 
     def started(self, container: Container) -> Happening:
         """Return the happening of its start, at this moment."""
@@ -146,7 +149,7 @@ class Runs(Participant):
 
     async def give_up_start(self, container: Container, why: str) -> None:
         """Give up a start that does not come: store it as failed, and kill init, unless it has ended."""
-        await self.node.surely(container.id, lifecycle.StartFailed(why))
+        await self.node.apply_until_stored(container.id, lifecycle.StartFailed(why))
         if self.exits.known(container.id) is None:
             await self._end_unstarted(container)
 
@@ -159,7 +162,7 @@ class Runs(Participant):
         try:
             await self._kill_unstarted(container)
         except (ExitdError, OSError):  # no room to signal it: no caller asks again
-            again = insist(lambda: self._kill_unstarted(container), "kill after a failed start", container.id)
+            again = retry(lambda: self._kill_unstarted(container), "kill after a failed start", container.id)
             self.node.spawn(again)
 
     async def _kill_unstarted(self, container: Container) -> None:
@@ -175,10 +178,10 @@ class Runs(Participant):
     async def due(self, container_id: str) -> None:
         """Begin the restart policy's next run. What fails is stored as a failed create or start; no caller hears of
         it."""
-        if self.node.closing or not await self.node.surely(container_id, lifecycle.Again(None)):
+        if self.node.closing or not await self.node.apply_until_stored(container_id, lifecycle.Again(None)):
             return
         try:
             await self.make(container_id)
-            await self.launch(container_id, surely=True)
+            await self.launch(container_id, until_stored=True)
         except Exception as error:
             log.warning("restart failed", container=container_id, why=str(error) or repr(error))

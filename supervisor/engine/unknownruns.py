@@ -1,6 +1,6 @@
-"""Run directories that somebody else made: noticed through inotify or in a round, judged, and adopted or left alone.
+"""Run directories that another program made: noticed through inotify or in a round, judged, and adopted or left alone.
 
-Also the opposite: the run directory of a living container that somebody else removed.
+Also the opposite: the run directory of a living container that another program removed.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class UnknownRuns:
         return leftovers
 
     def _soon(self, id: str) -> None:
-        """Somebody else's business has changed; what is exitd's own is looked at in rounds."""
+        """Another program's files have changed; what is exitd's own is looked at in rounds."""
         if id in self._busy:
             self._dirty.add(id)
         elif id not in self._node.containers and not EXITDS_OWN_ID.fullmatch(id) and not self._node.closing:
@@ -187,7 +187,7 @@ class UnknownRuns:
             if key in self._lost or now is None or now.run != container.run or now.phase not in LIVE:
                 continue
             self._lost.add(key)
-            log.warning("run directory removed by somebody else; watched on", container=key.container, run=key.run)
+            log.warning("run directory removed by another program; watched on", container=key.container, run=key.run)
             try:
                 await self._node.note(adoption.lost(now, self._node.moment()))
             except ExitdError as error:
@@ -202,7 +202,7 @@ class UnknownRuns:
     # -- inotify
 
     def _watch_top(self) -> None:
-        """The directory of all containers, made if need be; again after somebody has removed it."""
+        """The directory of all containers, made if need be; again after it has been removed."""
         if self._inotify is None or self._top is not None:
             return
         path = f"{self._state}/c"

@@ -78,13 +78,13 @@ class ContainerdTasks:
     def __init__(self, target: Target, connect: Callable[[str], TasksApi], observer: Watcher) -> None:
         self.trouble = ""
         self._socket = target.where
-        self._writer = whose.ANYBODY  # until it is known who owns the socket
+        self._writer = whose.ANY_USER  # until it is known who owns the socket
         self._connect = connect
         self._observer = observer
         self._naming = Background()
         self._names_at_once = asyncio.Semaphore(NAMES_AT_ONCE)
         self._on_disk = EngineNames()
-        self._looks = Aside(most_at_once=1)  # whoever asked for the watch has named the socket
+        self._looks = Aside(most_at_once=1)  # the caller that asked for the watch has named the socket
         self._readings = Aside(most_at_once=1)  # of files with names, which hold up no look at a task
         self._listed = asyncio.Event()
         self._missing = asyncio.Event()  # there was no room to look at a task: it is in the next list, which comes soon

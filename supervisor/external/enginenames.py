@@ -36,7 +36,7 @@ class _StorageRead:
 
 
 class EngineNames:
-    """Whoever asks, asks from a thread. The names of a state directory's containers come from one containers.json,
+    """Called from threads. The names of a state directory's containers come from one containers.json,
     which is kept until it changes."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class EngineNames:
     def of_bundle(self, bundle: str, id: str, writer: int) -> Names:
         """Return the names of a container of runc's or crun's; none where no engine has named it, or its files cannot
         be read. `writer`: the uid that could write the state that names the bundle."""
-        if not bundle or writer == whose.ANYBODY:
+        if not bundle or writer == whose.ANY_USER:
             return NO_NAMES
         words = enginefiles.bundle_words(self._text(f"{bundle}/config.json", writer, MOST_CONFIG_BYTES))
         if words.names.pod or words.names.namespace:

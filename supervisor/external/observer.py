@@ -68,7 +68,7 @@ class Eye:
     unwatched: bool = False  # the kernel had no watch for it: it is looked at now and then
     blind: int = 0  # looks that have failed since the last one that has not
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    named: asyncio.Event | None = None  # set once its names are known; None: nobody is to say them
+    named: asyncio.Event | None = None  # set once its names are known; None: none are expected
     timer: asyncio.TimerHandle | None = None
 
 
@@ -123,8 +123,8 @@ class Observer:
         """Continue with what the last exitd watched for these targets. Rows that an interrupted call has left for
         others are removed."""
         stored = await self._store.load_all(Observed, "observed")
-        stray = [one for one in stored if one.target not in targets]
-        await self._store.commit(Transaction(watching=tuple(codec.over((), stray))))
+        others = [one for one in stored if one.target not in targets]
+        await self._store.commit(Transaction(watching=tuple(codec.over((), others))))
         for one in stored:
             if one.target in targets:
                 self._look_up(one)
@@ -418,7 +418,7 @@ class Observer:
         return (await self._second_witness(replace(report, oom_kills=kills), inner, known)).oom_kills
 
     async def _surely(self, one: Observed, report: Report, kills: int) -> None:
-        await self._storing.surely(f"{one.container} {one.run}", lambda: self._commit_end(one, report, kills))
+        await self._storing.retry(f"{one.container} {one.run}", lambda: self._commit_end(one, report, kills))
 
     async def _commit_end(self, one: Observed, report: Report, kills: int) -> None:
         exit, events = foreign.end_of(one, report, kills, self._clock.now_ns())

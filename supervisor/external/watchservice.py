@@ -63,7 +63,7 @@ class WatchService:
             if target not in lost:
                 self._watches[target.where] = WatchEntry(target)
         await self._observer.load(self._watches.keys())
-        for target in lost:  # nobody can know why it is watched, or would end it
+        for target in lost:  # no caller can know why it is watched, or would end it
             await self._drop_lost(target)
         if any(watch.target.kind is not Kind.PID for watch in self._watches.values()):
             self._beginning = asyncio.create_task(self._begin_again())

@@ -35,7 +35,7 @@ class _Level:
 def changes(
     upper_fd: int, lower: Sequence[str], places: Collection[str] = (), ids: IdRange | None = None
 ) -> Iterator[LayerChange]:
-    """Yield all changes, a directory before what is in it. `lower`: directories that nobody writes to, topmost first.
+    """Yield all changes, a directory before what is in it. `lower`: directories that are not written to, topmost first.
     `places`: absolute paths that were made to mount on, and are left out while they are empty. `ids`: those of the
     owners in the layer; below they are the container's. Raises WrongState, OSError."""
     levels = [_Level(os.open(".", DIRECTORY, dir_fd=upper_fd), "", _names(upper_fd), tuple(lower))]

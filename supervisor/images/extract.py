@@ -37,8 +37,8 @@ Parts = tuple[str, ...]
 
 @frozen
 class Keeping:
-    """What of an entry's facts the file gets. Without its owner a file belongs to whoever makes it, and is neither
-    set-user-id nor set-group-id: another's program would become this user's."""
+    """What of an entry's facts the file gets. Without its owner a file belongs to the process that makes it, and is
+    neither set-user-id nor set-group-id: another's program would become this user's."""
 
     owner: bool = False
     xattrs: bool = False

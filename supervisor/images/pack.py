@@ -1,5 +1,5 @@
-"""A tree of files as the bytes of a tar, whoever writes there meanwhile: nothing is followed, nothing but directories
-and regular files is opened, and names, depth and attributes have bounds."""
+"""A tree of files as the bytes of a tar, also while containers write there: nothing is followed, nothing but
+directories and regular files is opened, and names, depth and attributes have bounds."""
 
 import errno
 import os

@@ -6,7 +6,7 @@ What a layer may contain, and what is made of it:
 |---|---|
 | absolute name, `..`, through a symbolic link or a file | the layer is refused |
 | file, directory, fifo | made, with mode, owner, times, and the xattrs security.capability, posix_acl and user.* |
-| symbolic link | made as it is; nobody here follows it, and a container sees it inside its own root |
+| symbolic link | made as it is; nothing here follows it, and a container sees it inside its own root |
 | hard link | made, if its target is in this layer and is no directory; else the layer is refused |
 | device node | left out: a container gets its devices from the runtime, never from an image |
 | other xattrs (trusted.*, also overlayfs's own) | left out |

@@ -1,4 +1,4 @@
-"""Serves three pages over HTTP to whoever reaches the socket: /metrics, /healthz, /readyz.
+"""Serves three pages over HTTP to any process that reaches the socket: /metrics, /healthz, /readyz.
 
 Made for one scraper that comes now and then: few connections, a small request, one answer each, all within limits. A
 library would bring a thread, a framework or ten megabytes for that.
@@ -110,7 +110,7 @@ def _bound(place: Place, admit: Callable[[str], object]) -> socket.socket:
 
 
 def _check_free(path: str) -> None:
-    """Refuse a path where somebody listens, or that is no socket's. Raises OSError."""
+    """Refuse a path where a server listens, or that is no socket's. Raises OSError."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise FileExistsError(errno.EEXIST, "there is something else than a socket")

@@ -2,7 +2,7 @@
 
 runc's and crun's state names a container's bundle, whose config.json has the annotations of containerd's CRI and of
 CRI-O. podman keeps names in the containers.json of containers/storage, docker in a config.v2.json for each container.
-Whoever owns such a file can write anything into it: it can be wrong about its own containers, and about nothing else.
+The owner of such a file can write anything into it: it can be wrong about its own containers, and about nothing else.
 
 Sources: the OCI runtime specification (config.md); containers/storage (containers.json); CRI-O's pkg/annotations;
 docker's container directory.

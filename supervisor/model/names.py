@@ -29,7 +29,7 @@ def of_labels(labels: Mapping[str, str], image: str = "") -> Names:
 
 
 def of_annotations(annotations: Mapping[str, object]) -> Names:
-    """Return the names in the annotations of a bundle, which anybody may have written."""
+    """Return the names in the annotations of a bundle, which any program may have written."""
     found = (annotations.get(key, "") for key in (*ANNOTATIONS, IMAGE))
     return Names(*(clean(value) if isinstance(value, str) else "" for value in found))
 

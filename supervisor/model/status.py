@@ -1,4 +1,4 @@
-"""How a process ended, in its three kinds, and the one number for whoever demands one."""
+"""How a process ended, in its three kinds, and the one number for a protocol that demands one."""
 
 from shim.frozen import frozen
 

@@ -330,8 +330,8 @@ class Oom:
 
 @frozen
 class Names:
-    """What Kubernetes, or whoever else made a container through an engine, calls it. All empty: nobody has named it so.
-    A pod's own sandbox has a pod and no container."""
+    """What Kubernetes, or another maker of a container through an engine, calls it. All empty: it was given no such
+    name. A pod's own sandbox has a pod and no container."""
 
     namespace: str = ""
     pod: str = ""
@@ -537,7 +537,7 @@ class Spec:
     cpu_request_milli: int = 0  # weight among others under load; 0: the kernel's default
     rights: Rights = field(default_factory=Rights)
     entrypoint: tuple[str, ...] = ()  # comes before args, instead of the image's; empty after it was put there
-    entrypoint_words: int = 0  # how many of args are its entrypoint's, whoever gave that
+    entrypoint_words: int = 0  # how many of args are its entrypoint's, from the image or the request
     log: LogSpec = field(default_factory=LogSpec)
     health: HealthSpec | None = None
     foreign: ForeignStreams = field(default_factory=ForeignStreams)

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from shim.frozen import frozen
 
-ROOT, ANYBODY = 0, -1
+ROOT, ANY_USER = 0, -1
 LEAST_NAME = 8  # characters of a name that a cgroup does not contain by chance
 
 
@@ -23,12 +23,12 @@ class Owners:
 
 
 def writer_of(entries: Collection[tuple[int, int]]) -> int:
-    """Return who can have written the file: a uid, or ANYBODY. `entries`: uid and mode of the file and of each
+    """Return who can have written the file: a uid, or ANY_USER. `entries`: uid and mode of the file and of each
     directory above it. In a directory that others may write to, any user can put another file in its place."""
     if any(mode & 0o022 for _, mode in entries):
-        return ANYBODY
+        return ANY_USER
     others = {uid for uid, _ in entries} - {ROOT}
-    return ROOT if not others else others.pop() if len(others) == 1 else ANYBODY
+    return ROOT if not others else others.pop() if len(others) == 1 else ANY_USER
 
 
 def doubt(id: str, writer: int, cgroup: str, owners: Owners) -> str:
@@ -36,8 +36,8 @@ def doubt(id: str, writer: int, cgroup: str, owners: Owners) -> str:
     of the process's cgroup, empty if it has none of its own."""
     if writer == ROOT or names(cgroup, id):
         return ""
-    if writer == ANYBODY:
-        return "anybody may have named this process, and its cgroup does not have the container's name"
+    if writer == ANY_USER:
+        return "any user may have named this process, and its cgroup does not have the container's name"
     if writer in (owners.uid, owners.namespace, owners.cgroup):
         return ""
     return f"uid {writer} has named this process, which is not that user's, and its cgroup does not have its name"

@@ -158,11 +158,11 @@ class Keeper:
                 raise
             self._miss_copies()
             return {}
-        seats = [int(value) for name, value in message.pairs if name == "seat" and value.isdecimal()]
-        if len(seats) != len(passed):
+        slots = [int(value) for name, value in message.pairs if name == "seat" and value.isdecimal()]
+        if len(slots) != len(passed):
             _close_all(passed)
             return {}
-        return dict(zip(seats, passed, strict=True))
+        return dict(zip(slots, passed, strict=True))
 
     def _miss_copies(self) -> None:
         """Log once that the keeper is of a version that does not know the request."""
@@ -396,11 +396,11 @@ def _run_to_its_background(command: list[str]) -> int:
         return process.wait()
 
 
-def spawn_directly(program: str, container: str, directory: str, seats: Mapping[int, int], *, adopt: bool) -> int:
+def spawn_directly(program: str, container: str, directory: str, fds: Mapping[int, int], *, adopt: bool) -> int:
     """Return the pid of a shim that is the daemon's own child, for when there is no keeper; that witness is then
     missing.
 
-    `seats` maps each slot to a descriptor. The sources are copies above the slots, so that none is overwritten before
+    `fds` maps each slot to a descriptor. The sources are copies above the slots, so that none is overwritten before
     its turn. posix_spawn cannot change the directory: the daemon, whose own is / and which uses no relative paths,
     steps into the run directory for the length of the call. Raises ShimFailed when the program or the directory is
     gone, Busy when there is no room for the copies.
@@ -408,9 +408,9 @@ def spawn_directly(program: str, container: str, directory: str, seats: Mapping[
     argv = ["exitd-shim", container, *(["--adopt"] if adopt else [])]
     copies: list[int] = []
     try:
-        for fd in seats.values():
+        for fd in fds.values():
             copies.append(prepare.above_slots(fd))
-        actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in zip(seats, copies, strict=True)]
+        actions = [(os.POSIX_SPAWN_DUP2, fd, slot) for slot, fd in zip(fds, copies, strict=True)]
         os.chdir(directory)
         return os.posix_spawn(program, argv, {"PATH": os.defpath}, file_actions=actions)
     except OSError as error:

@@ -85,26 +85,26 @@ class Shims:
         lent = {**dict(enumerate(joins, slots.JOIN_FD)), **fifos}
         with _duplicated(watch.copies if adopt else {}) as copies:
             wanted = _Wanted(not adopt, stdin, tty, lent, owner, bool(fifos), copies)
-            with await _seated(watch, wanted, self._monitor) as seats:
-                if await self._by_keeper(watch, seats, limit_seconds, adopt=adopt):
+            with await _descriptors_for(watch, wanted, self._monitor) as descriptors:
+                if await self._by_keeper(watch, descriptors, limit_seconds, adopt=adopt):
                     if not adopt and not tty:
-                        seats.share_with(watch)
-                    return await self._word(watch, seats, limit_seconds)
+                        descriptors.share_with(watch)
+                    return await self._word(watch, descriptors, limit_seconds)
             watch.asked_in_vain = True
             # A stopped keeper's queue holds copies of those ends, which would keep them open forever: make new ones.
-            with await _seated(watch, wanted, self._monitor) as seats:
+            with await _descriptors_for(watch, wanted, self._monitor) as descriptors:
                 try:
-                    self._directly(watch, seats, adopt=adopt)
+                    self._directly(watch, descriptors, adopt=adopt)
                 except OSError as error:  # it was ended at once, but may have made something before
                     log.warning("shim ended, it cannot be watched", container=watch.key.container, why=str(error))
-                return await self._word(watch, seats, limit_seconds)
+                return await self._word(watch, descriptors, limit_seconds)
 
     async def _word(
-        self, watch: ShimWatch, seats: "_Seats", limit_seconds: float
+        self, watch: ShimWatch, descriptors: "_Descriptors", limit_seconds: float
     ) -> launch.Created | launch.Failed | None:
         if self._on_begun is not None:
             await self._on_begun(watch)
-        status = await seats.status(limit_seconds)
+        status = await descriptors.status(limit_seconds)
         if isinstance(status, launch.Created) and watch.misses_copies():
             self._background.spawn(self._hold_copies(watch))
         return status
@@ -153,15 +153,17 @@ class Shims:
             self.find(watch)  # another replacement, of which exitd did not hear
         return True
 
-    async def _by_keeper(self, watch: ShimWatch, seats: "_Seats", limit_seconds: float, *, adopt: bool) -> bool:
+    async def _by_keeper(
+        self, watch: ShimWatch, descriptors: "_Descriptors", limit_seconds: float, *, adopt: bool
+    ) -> bool:
         """Return False if there is no keeper to ask. Raises ShimFailed or Busy when no shim was started, TimedOut when
         it is not known."""
         key, path = watch.key, watch.directory.path
         request = launch.spawn_request(
-            key.container, key.run, key.exec_id, path, self._program, adopt=adopt, seats=[*seats.all]
+            key.container, key.run, key.exec_id, path, self._program, adopt=adopt, slots=[*descriptors.all]
         )
         try:
-            pid, started, shim_fd = await self._keeper.spawn(request, [*seats.all.values()])
+            pid, started, shim_fd = await self._keeper.spawn(request, [*descriptors.all.values()])
         except launch.KeeperRefused as error:
             if error.number in USED_UP:
                 raise room.busy(f"a shim at the keeper, for run {key.run} of {key.container}", error) from error
@@ -169,10 +171,12 @@ class Shims:
         except keeper.KeeperSilent as error:
             if room.is_used_up(error.__cause__):  # it cannot be asked now; without it a witness would be missing
                 raise room.busy("a connection to the keeper", error) from error
-            if error.was_closed and await seats.is_heard(limit_seconds):  # it had started the shim, and died then
-                await room.surely(lambda: self._found_at_work(watch))
+            if error.was_closed and await descriptors.is_heard(limit_seconds):  # it had started the shim, and died then
+                await room.retry(lambda: self._found_at_work(watch))
                 return True
-            if adopt and not seats.has_copies and not error.is_there:  # then no process has the output's other end
+            if (
+                adopt and not descriptors.has_copies and not error.is_there
+            ):  # then no process has the output's other end
                 raise ShimFailed(f"no keeper: {error}") from error
             if adopt and not error.is_gone:  # a slow one has more of the run than exitd, and may have begun a shim
                 raise Busy(f"no answer of the keeper yet: {error}") from error
@@ -181,10 +185,12 @@ class Shims:
         watch.watch_shim(Process(pid, started), shim_fd)
         return True
 
-    def _directly(self, watch: ShimWatch, seats: "_Seats", *, adopt: bool) -> None:
+    def _directly(self, watch: ShimWatch, descriptors: "_Descriptors", *, adopt: bool) -> None:
         """Raises ShimFailed or Busy when no shim was started, OSError when one was, but had to be ended, since it
         cannot be watched."""
-        pid = keeper.spawn_directly(self._program, watch.key.container, watch.directory.path, seats.all, adopt=adopt)
+        pid = keeper.spawn_directly(
+            self._program, watch.key.container, watch.directory.path, descriptors.all, adopt=adopt
+        )
         with undone_on_failure(lambda: _end_child(pid)):
             shim_fd = os.pidfd_open(pid)
             with undone_on_failure(lambda: os.close(shim_fd)):
@@ -312,7 +318,7 @@ def _duplicated(descriptors: Mapping[int, int]) -> Iterator[dict[int, int]]:
             os.close(fd)
 
 
-class _Seats:
+class _Descriptors:
     """The descriptors of one shim, and exitd's end of its status socket. All are closed with the block, except the lent
     ones. Everything that can fail does so before there is a shim."""
 
@@ -324,12 +330,12 @@ class _Seats:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self.theirs = {slots.STATUS_FD: theirs.detach()}
         try:
-            for seat, fd in self._wanted.copies.items():
-                self.theirs[seat] = os.dup(fd)
-            for seats in self._wanted.pipes():
-                self.theirs.update(zip(seats, os.pipe(), strict=True))
-                if self._wanted.owner != (0, 0) and seats[0] != slots.STAGE_READ_FD:
-                    os.fchown(self.theirs[seats[0]], *self._wanted.owner)
+            for slot, fd in self._wanted.copies.items():
+                self.theirs[slot] = os.dup(fd)
+            for pair in self._wanted.pipes():
+                self.theirs.update(zip(pair, os.pipe(), strict=True))
+                if self._wanted.owner != (0, 0) and pair[0] != slots.STAGE_READ_FD:
+                    os.fchown(self.theirs[pair[0]], *self._wanted.owner)
             self._ours.setblocking(False)
             monitor.watch(self._ours.fileno(), epoll.FIFO, self._hear)
         except OSError:
@@ -361,10 +367,10 @@ class _Seats:
     def share_with(self, watch: ShimWatch) -> None:
         """Let the watch hold copies of all that the keeper keeps, but the input. Without room for them it has none, and
         the keeper is asked later. A terminal's master, which comes into being with init, is not among them."""
-        kept = {seat: fd for seat, fd in self.all.items() if seat in slots.KEPT_OUTPUT}
+        kept = {slot: fd for slot, fd in self.all.items() if slot in slots.KEPT_OUTPUT}
         made: dict[int, int] = {}
         try:
-            made.update((seat, os.dup(fd)) for seat, fd in kept.items())
+            made.update((slot, os.dup(fd)) for slot, fd in kept.items())
         except OSError:
             for fd in made.values():
                 os.close(fd)
@@ -400,10 +406,10 @@ class _Seats:
             raise TimedOut(f"exitd-shim said nothing for {limit_seconds:.0f} s") from error
 
 
-async def _seated(watch: ShimWatch, wanted: _Wanted, monitor: epoll.Monitor) -> _Seats:
+async def _descriptors_for(watch: ShimWatch, wanted: _Wanted, monitor: epoll.Monitor) -> _Descriptors:
     """Raises ShimFailed, Busy."""
     try:
-        return await room.patiently(lambda: _Seats(wanted, monitor), f"the streams of {watch.directory.path}")
+        return await room.patiently(lambda: _Descriptors(wanted, monitor), f"the streams of {watch.directory.path}")
     except OSError as error:
         raise ShimFailed(f"the shim in {watch.directory.path} cannot be watched: {error.strerror}") from error
 

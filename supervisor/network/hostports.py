@@ -84,7 +84,7 @@ def _can_bind(port: PublishedPort) -> bool:
     try:
         with socket.socket(family, kind, protocol) as line:
             if port.protocol != "udp":
-                line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that nobody listens at is free
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one at which no process listens is free
             line.bind((address, port.host_port))
     except OSError as error:
         return error.errno != errno.EADDRINUSE

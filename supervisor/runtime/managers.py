@@ -112,9 +112,9 @@ class ContainerRuntimes:
         if (family := self._foreign.family) is not None:
             await family.containers.look_at_memory()
 
-    async def delete_stray(self, container_id: str, run: int, *, stranger: bool) -> None:
-        await self._foreign.get().containers.delete_stray(container_id, run)
-        await self.native.delete_stray(container_id, run, stranger=stranger)
+    async def delete_leaked_run(self, container_id: str, run: int, *, stranger: bool) -> None:
+        await self._foreign.get().containers.delete_leaked_run(container_id, run)
+        await self.native.delete_leaked_run(container_id, run, stranger=stranger)
 
     async def runs_on(self, container_id: str) -> bool:
         return await self.native.runs_on(container_id)

@@ -170,10 +170,10 @@ class ExecManager(Protocol):
     async def delete_exec(self, container: Container, e: Exec) -> None:
         """Remove shim and directory of an exec; also its process, if its making was interrupted."""
 
-    def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
+    def leaked_execs(self, container: Container, known: Collection[str]) -> Sequence[str]:
         """Return the ids of all execs of the current run but the known ones. Raises OSError."""
 
-    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
+    async def delete_leaked_execs(self, container: Container, known: Collection[str]) -> None:
         """Remove all execs of the current run but the known ones: a daemon that was killed has left them."""
 
 

@@ -195,7 +195,7 @@ def read(connection: sqlite3.Connection, more: Sequence[Exit], *, named: bool) -
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    """Count what the ledger has, which nobody has counted yet: for a database from before there were counters."""
+    """Count what the ledger has and what is not counted yet: for a database from before there were counters."""
     ledger = connection.execute("SELECT container, run, exec, at_ns, body FROM exits")
     total: Totals = {}
     while rows := ledger.fetchmany(ROWS_AT_ONCE):

@@ -41,7 +41,7 @@ from supervisor.system.waitlimit import WaitLimit
 T = TypeVar("T")
 PAGE = 1000
 CHUNK = 1000  # rows deleted, or pages returned, in one transaction of a compaction, so that commits get in between
-VOID_KEPT = 10_000  # behind the newest event, void numbers are of interest to nobody
+VOID_KEPT = 10_000  # behind the newest event, void numbers are not asked for
 DAY_NS = 24 * 3600 * 10**9
 EXIT = "container, run, exec, at_ns, body"  # the columns of a ledger row
 

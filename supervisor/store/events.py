@@ -6,8 +6,8 @@ memory, and if compaction deletes events that it has not read, it receives a `Lo
 
 Events are published strictly by number. Commits are acknowledged in the order of their numbers, but the tasks that
 waited for them run in any order, and a cancelled task never publishes. So `publish` holds back early events, and a gap
-that stays for `gap_seconds` is filled from the store. A number whose event could not be stored is no gap: nobody gets
-it, and readers pass over it.
+that stays for `gap_seconds` is filled from the store. A number whose event could not be stored is no gap: no subscriber
+gets it, and readers pass over it.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ class EventLog:
             self._watch_gap()
 
     def _next_number(self) -> int:
-        """The number of the next event. Nobody learns of a void number before there is an event behind it: the next
+        """The number of the next event. No subscriber gets a void number before there is an event behind it: the next
         daemon gives the newest ones again if no event does."""
         number = self._last + 1
         while self._store.is_void(number):

@@ -158,7 +158,7 @@ class _Hands:
         self._chain: Chain | None = None
         self.files = 0
         self.gap = False  # the place where it was to begin is gone
-        self._given_up = False  # a thread may be at it still, which nobody waits for
+        self._given_up = False  # a thread may be at it still, which is not waited for
 
     async def do(self, work: Callable[[], T]) -> T:
         """Raises TimedOut, Busy, and what `work` raises. Not to be called again after TimedOut."""
@@ -195,14 +195,14 @@ class _Hands:
             self._over()
 
     def _over(self) -> None:
-        """Nobody is at it any more."""
+        """No thread is at it any more."""
         if self._chain is not None and isinstance(self._looks, Here):
             self._chain.close()
         elif self._chain is not None:
             self._background.spawn(self._closed(self._chain))
 
     async def _closed(self, log: Chain) -> None:
-        """In its turn, behind whoever reads in the same directory, however long that takes."""
+        """In its turn, behind those who read in the same directory, however long that takes."""
         while True:
             with suppress(TimedOut):
                 try:

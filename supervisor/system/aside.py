@@ -53,7 +53,9 @@ class _Threads:
         work: Work | None = given.get()
         while work is not None:
             report = work()
-            self._idle.append(given)  # first, so that whoever learns of the result finds this thread for the next work
+            self._idle.append(
+                given
+            )  # first, so that the caller, when it has the result, finds this thread for the next work
             report()
             del report, work  # with what they have of a result or an error
             work = self._next(given)
@@ -115,8 +117,8 @@ class Aside:
 
         `whose`: works of one name run one after the other, also behind one that was given up, so that what is tried
         again and again on one file system that hangs takes one place. Empty: it stands for itself.
-        `late`: called once, in the event loop, when nobody waits for the work any more, and no thread is at it; to let
-        go of what it may have taken.
+        `late`: called once, in the event loop, when no caller waits for the work any more, and no thread is at it; to
+        let go of what it may have taken.
         `seconds`: its limit, in the place of the usual one.
 
         Raises TimedOut, naming `what`, when it has not ended within the limit, which includes the wait for its turn and

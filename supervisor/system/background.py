@@ -53,7 +53,7 @@ def pauses(seconds: Sequence[float]) -> Iterator[float]:
     return itertools.chain(seconds, itertools.repeat(seconds[-1]))
 
 
-async def insist(work: Callable[[], Awaitable[T]], what: str, container_id: str) -> T:
+async def retry(work: Callable[[], Awaitable[T]], what: str, container_id: str) -> T:
     """Repeat the work until it has succeeded; return its result. Each failure is logged, and followed by a pause."""
     rest = pauses(RETRY_SECONDS)
     while True:

@@ -14,7 +14,7 @@ STALL_SECONDS = 60.0  # that the other side may take for one part
 
 
 class StreamOver(Exception):
-    """The event loop's side is gone: nobody reads, or sends, any more."""
+    """The event loop's side is gone: it does not read, or send, any more."""
 
 
 class _Conduit:

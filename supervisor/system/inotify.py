@@ -117,7 +117,7 @@ class InotifyWatch:
 
 class InotifyWatches:
     """Watches that are made in a thread, since a file system on the way may hang, and that go together. `close` ends
-    those too which a thread that nobody waits for any more makes yet."""
+    those too which a thread that is not waited for any more makes yet."""
 
     def __init__(self, owner: "Inotify") -> None:
         self._owner = owner

@@ -1,5 +1,5 @@
 """Modules of exitd's own that no start needs. They are loaded when the containers have been looked up, or before that
-by whoever uses one of them: when an upgrade replaces the files below a daemon, it has all that it will need."""
+by the first caller: when an upgrade replaces the files below a daemon, it has all that it will need."""
 
 from shim.later import later
 

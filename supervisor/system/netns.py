@@ -48,7 +48,7 @@ def _hand_over(
         if isinstance(what, BaseException):
             if not outcome.done():
                 outcome.set_exception(what)
-        elif outcome.done():  # cancelled: nobody takes them
+        elif outcome.done():  # cancelled: no caller takes them
             close_all(what)
         else:
             outcome.set_result(what)

@@ -115,7 +115,7 @@ class PathWatch:
             watches.add(directory, _MASK, partial(self._changed, directory, frozenset(wanted)))
 
     def _changed(self, directory: str, names: frozenset[str], item: Item) -> None:
-        """One directory's changes: all but the look-ups on our way are somebody else's."""
+        """One directory's changes: all but the look-ups on our way are another watch's."""
         if not isinstance(item, FileChange) or not item.name:
             self._on_change()
         elif item.name in names and item.mask & IN_CREATE and not item.mask & IN_ISDIR:
@@ -127,7 +127,7 @@ class PathWatch:
         """A file that is made is empty at first; its being closed is reported, too. A link is whole at once."""
         try:
             is_whole = await self._looks.run(f"looking at {path}", lambda: os.path.islink(path))
-        except ExitdError:  # whoever opens it will see
+        except ExitdError:  # the call that opens it will see
             is_whole = True
         if is_whole and self._open:
             self._on_change()

@@ -2,7 +2,7 @@
 
 Nothing is followed, and nothing outside is touched: every step names one entry of a directory that is held open. A
 directory that is not empty is moved to the top before it is emptied, so that two descriptors do for any depth, and no
-step relies on `..`, which whoever writes there could turn to another place.
+step relies on `..`, which a process that writes there could turn to another place.
 """
 
 import errno

@@ -70,7 +70,7 @@ async def patiently_awaited(attempt: Callable[[], Awaitable[T]], what: str, so: 
     return await _repeated(attempt, give_up)
 
 
-async def surely(attempt: Callable[[], Awaitable[T]]) -> T:
+async def retry(attempt: Callable[[], Awaitable[T]]) -> T:
     """Return what `attempt` returns, repeated without a limit while there is no room for it. This is for what has begun
     already, since giving up would mean to report something that was not seen."""
     return await _repeated(attempt, lambda error: None)

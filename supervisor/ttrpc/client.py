@@ -60,7 +60,7 @@ class TtrpcClient(Wire):
                 loop = asyncio.get_running_loop()
                 _, client = await loop.create_unix_connection(lambda: cls(on_close), sock=connection)
         except TimeoutError as error:
-            raise Closed(f"nobody takes a connection on {path} within {seconds:g} s") from error
+            raise Closed(f"no process takes a connection on {path} within {seconds:g} s") from error
         except OSError as error:
             raise Closed(f"cannot connect to {path}: {error.strerror or error}") from error
         except (TimedOut, Busy) as error:

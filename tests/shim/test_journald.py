@@ -163,13 +163,13 @@ class Logger:
 
     words: list[str]
     environment: dict[str, str]
-    seats: tuple[int, ...] = (3, 4, 5)
+    slots: tuple[int, ...] = (3, 4, 5)
 
     def __enter__(self) -> "Logger":
         (out, self.out), (err, self.err), (self.ready, ready), (self.said, said) = (os.pipe() for _ in range(4))
         theirs = dict(zip((3, 4, 5, 2), (out, err, ready, said), strict=True))
-        copies = {seat: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for seat, fd in theirs.items()}
-        actions = [(os.POSIX_SPAWN_DUP2, fd, seat) for seat, fd in copies.items() if seat in (2, *self.seats)]
+        copies = {slot: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for slot, fd in theirs.items()}
+        actions = [(os.POSIX_SPAWN_DUP2, fd, slot) for slot, fd in copies.items() if slot in (2, *self.slots)]
         program = str(programs.find("exitd-journald"))
         self.pid = os.posix_spawn(program, ["exitd-journald", *self.words], self.environment, file_actions=actions)
         for fd in (*theirs.values(), *copies.values()):
@@ -286,10 +286,10 @@ def test_a_journal_that_is_started_anew_gets_what_comes_then(journal: Journal) -
         assert logger.end() == (0, "")
 
 
-@pytest.mark.parametrize("seats", [(3, 5), (3,), (4, 5)])
-def test_a_descriptor_that_was_not_placed_is_a_stream_that_has_ended(journal: Journal, seats: tuple[int, ...]) -> None:
-    with Logger([journal.path], LABELS, seats) as logger:
-        os.write(logger.out if 3 in seats else logger.err, b"alone\n")
+@pytest.mark.parametrize("slots", [(3, 5), (3,), (4, 5)])
+def test_a_descriptor_that_was_not_placed_is_a_stream_that_has_ended(journal: Journal, slots: tuple[int, ...]) -> None:
+    with Logger([journal.path], LABELS, slots) as logger:
+        os.write(logger.out if 3 in slots else logger.err, b"alone\n")
         assert journal.next()["MESSAGE"] == b"alone"
         assert logger.end() == (0, "")
 

@@ -108,7 +108,7 @@ def test_a_spawn_request_reads_as_it_was_meant() -> None:
 
 
 def test_a_spawn_request_says_where_each_descriptor_is_to_sit() -> None:
-    request = launch.spawn_request("box", 3, "", "/run/d", "/bin/shim", adopt=False, seats=[3, 14, 15])
+    request = launch.spawn_request("box", 3, "", "/run/d", "/bin/shim", adopt=False, slots=[3, 14, 15])
     assert fields.decode(request, "exitd-spawn").pairs[5:] == (
         ("adopt", "0"),
         ("seat", "3"),

@@ -24,7 +24,7 @@ class Registration:
     started: int = 22
     shim_pid: int = 0
     shim_started: int = 0
-    seats: tuple[int, ...] = ()
+    slots: tuple[int, ...] = ()
 
 
 REGISTRATIONS = st.builds(
@@ -37,7 +37,7 @@ REGISTRATIONS = st.builds(
     started=TICKS,
     shim_pid=PIDS,
     shim_started=TICKS,
-    seats=st.lists(st.integers(0, 9999), max_size=13).map(tuple),
+    slots=st.lists(st.integers(0, 9999), max_size=13).map(tuple),
 )
 
 
@@ -46,9 +46,9 @@ def written(r: Registration, size: int = 8192) -> bytes | None:
     c = ffi.new("struct registration *")
     c.id, c.exec, c.oom = texts
     c.run, c.pid, c.started, c.shim_pid, c.shim_started = r.run, r.pid, r.started, r.shim_pid, r.shim_started
-    c.slot_count = len(r.seats)
-    for i, seat in enumerate(r.seats):
-        c.slots[i] = seat
+    c.slot_count = len(r.slots)
+    for i, slot in enumerate(r.slots):
+        c.slots[i] = slot
     room = ffi.new("char[]", size)
     used = lib.registration_write(room, size, c)
     return bytes(ffi.buffer(room, used)) if used >= 0 else None
@@ -72,7 +72,7 @@ def test_what_a_shim_writes_a_keeper_reads(r: Registration) -> None:
     message = fields.decode(data, "exitd-register")
     assert (message.get("id"), message.get("exec"), message.number("run")) == (r.id, r.exec_id, r.run)
     started, shim_started = r.started if r.pid else 0, r.shim_started if r.shim_pid else 0
-    assert read(data) == Registration(r.id, r.exec_id, r.oom, r.run, r.pid, started, r.shim_pid, shim_started, r.seats)
+    assert read(data) == Registration(r.id, r.exec_id, r.oom, r.run, r.pid, started, r.shim_pid, shim_started, r.slots)
 
 
 @given(REGISTRATIONS, st.integers(0, 8192))

@@ -85,13 +85,13 @@ class FakeExecManager:
         await self._call("delete", e.key)
         self.deleted.append(e)
 
-    def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
-        if self.fails["strays"]:
-            raise self.fails["strays"].pop(0)
-        return ["stray"]
+    def leaked_execs(self, container: Container, known: Collection[str]) -> Sequence[str]:
+        if self.fails["leaked_execs"]:
+            raise self.fails["leaked_execs"].pop(0)
+        return ["leaked"]
 
-    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
-        self.strays(container, known)
+    async def delete_leaked_execs(self, container: Container, known: Collection[str]) -> None:
+        self.leaked_execs(container, known)
         self.known.append(set(known))
 
     def directory_of(self, key: RunKey) -> str:

@@ -104,7 +104,7 @@ WHOLE = sorted(["child", "grandchild", *map(str, range(1, LINES + 1))])
 
 def cgroup(container: str) -> str:
     """The container's cgroups path, whichever driver has made its cgroup; where it has none, as if by cgroupfs."""
-    found = [path for path in bundle.stray_cgroups(container) if cgroups.existing(path)]
+    found = [path for path in bundle.leaked_cgroups(container) if cgroups.existing(path)]
     return found[0] if found else bundle.single_cgroup(container)
 
 

@@ -1,4 +1,4 @@
-"""Runs whose streams are all there: seats for stdin, stage and tty, a client of the control socket, pipes to attach."""
+"""Runs whose streams are all there: slots for stdin, stage and tty, a client of the control socket, pipes to attach."""
 
 import contextlib
 import json
@@ -60,18 +60,18 @@ def replace(keeper: Keeper, run: Run, shim: str = "") -> None:
 
 
 def spawn(keeper: Keeper, run: Run, pipes: Sequence[tuple[int, int]] | None, shim: str) -> None:
-    """`pipes`: the seats of their ends; None: a replacement's, which has what the keeper kept."""
+    """`pipes`: the slots of their ends; None: a replacement's, which has what the keeper kept."""
     assert keeper.socket is not None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    seats = {3: theirs.detach()}
+    slots = {3: theirs.detach()}
     for pair in pipes or ():
-        seats.update(zip(pair, os.pipe(), strict=True))
+        slots.update(zip(pair, os.pipe(), strict=True))
     program, adopt = shim or str(programs.find("exitd-shim")), pipes is None
-    request = launch.spawn_request(run.id, 1, "", str(run.directory), program, adopt=adopt, seats=[*seats])
+    request = launch.spawn_request(run.id, 1, "", str(run.directory), program, adopt=adopt, slots=[*slots])
     try:
-        answer, descriptors = launch.ask(keeper.socket, request, [*seats.values()])
+        answer, descriptors = launch.ask(keeper.socket, request, [*slots.values()])
     finally:
-        for fd in seats.values():
+        for fd in slots.values():
             os.close(fd)
     if run.shim_pidfd >= 0:
         os.close(run.shim_pidfd)

@@ -148,9 +148,9 @@ def test_twenty_at_once_keep_their_own_codes(daemon: Daemon) -> None:
 
 def compared(daemon: Daemon) -> None:
     """exitd has compared what it knows with what is there: a directory without a container goes last."""
-    stray = daemon.root / "c" / ("ab" * 32)
-    stray.mkdir()
-    until(lambda: not stray.exists(), "a stray directory stays")
+    leaked = daemon.root / "c" / ("ab" * 32)
+    leaked.mkdir()
+    until(lambda: not leaked.exists(), "a leaked directory stays")
 
 
 def test_one_is_stopped_started_again_and_removed_like_any_other(daemon: Daemon) -> None:

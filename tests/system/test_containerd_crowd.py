@@ -8,7 +8,7 @@ import pytest
 from shim import native
 from tests.system.containerd.events import Event, Recorder
 from tests.system.containerd.server import NOTHING, RUNC, Box, Containerd, Left, Said
-from tests.system.containerd.verbs import OURS, TRUTH, outcome, surely
+from tests.system.containerd.verbs import OURS, TRUTH, outcome, require
 from tests.system.processes import end_process
 from tests.system.waits import LIMIT_SECONDS, scaled, until, wait_readable
 
@@ -33,7 +33,7 @@ def test_runs_one_after_another_have_their_codes_and_leave_nothing(containerd: C
             "--rm", "--", "sh", "-c", f"echo {number}; exit {number % 256}"
         )
         assert said.code == number % 256
-        surely(box, said == Said(number % 256, f"{number}\n", ""), said)
+        require(box, said == Said(number % 256, f"{number}\n", ""), said)
     containerd.left_is()
     until(lambda: containerd.descriptors() <= before, f"more than {before} descriptors")
 
@@ -126,7 +126,7 @@ def test_a_wait_that_lasts_over_a_restart_of_containerd_is_asked_again(container
     containerd.restart()
     said = box.task("attach", stdin=b"word\n")
     assert said.code == 6
-    surely(box, said == Said(6, "got word\n", ""), said)
+    require(box, said == Said(6, "got word\n", ""), said)
     box.end()
     containerd.left_is()
 

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from tests.system.containerd.server import RUNC, Box, Containerd, Said
-from tests.system.containerd.verbs import OURS, TRUTH, Scenario, Screen, agree, outcome, reason, surely
+from tests.system.containerd.verbs import OURS, TRUTH, Scenario, Screen, agree, outcome, reason, require
 from tests.system.waits import until
 
 BYTES = bytes(range(256)) * 1500
@@ -33,14 +33,14 @@ def numbers(last: int) -> str:
 def output_to_the_byte(box: Box) -> object:
     """More than a pipe holds, on both streams, and no newline at the end."""
     said = box.run("--rm", "--", "sh", "-c", "seq 200000; seq 50000 >&2; echo -n end")
-    surely(box, said == Said(0, numbers(200000) + "end", numbers(50000)), (len(said.out), len(said.err)))
+    require(box, said == Said(0, numbers(200000) + "end", numbers(50000)), (len(said.out), len(said.err)))
     return said.code
 
 
 def input_to_its_end(box: Box) -> object:
     text = BYTES.hex().encode()
     said = box.run("--rm", "--", "cat", stdin=text)
-    surely(box, said == Said(0, text.decode(), ""), len(said.out))
+    require(box, said == Said(0, text.decode(), ""), len(said.out))
     short = box.another().run("--rm", "--", "sh", "-c", "read x; read y; echo $x-$y", stdin=b"one\ntwo\nthree\n")
     return short
 
@@ -54,7 +54,7 @@ def a_terminal(box: Box) -> object:
     screen.until("is 40 100").resize(50, 120, "is 50 120").until("up").pty.type(b"word\r")
     ended = screen.ended()
     assert ended.code == 6
-    surely(box, "got word" in ended.text, ended)
+    require(box, "got word" in ended.text, ended)
     return ended
 
 
@@ -85,19 +85,19 @@ def attach_to_a_terminal(box: Box) -> object:
     second.pty.type(b"word\r")
     ended = second.ended()
     assert ended.code == 6
-    surely(box, ended.text.count("got word") == 1, ended)
+    require(box, ended.text.count("got word") == 1, ended)
     return detached, ended.code, ended.restored, box.containerd.wanted("container", "rm", box.id)
 
 
 def exec_(box: Box) -> object:
     box.started("--null-io", "--env", "A=b", "--", "sleep", "1000")
     said = [box.exec("one", "--", "sh", "-c", "echo out; echo err >&2; exit 5")]
-    surely(box, said == [Said(5, "out\n", "err\n")], said)
+    require(box, said == [Said(5, "out\n", "err\n")], said)
     said += [box.exec("two", "--cwd", "/bin", "--", "sh", "-c", "pwd; echo $A; id -u")]
     said += [box.exec("two", "--user", "1000", "--", "id", "-u"), box.exec("two", "--", "cat", stdin=b"in\n")]
     text = box.exec("two", "--", "sh", "-c", "seq 100000").out
     missing = box.exec("two", "--", "no-such-program")
-    surely(box, text == numbers(100000), len(text))
+    require(box, text == numbers(100000), len(text))
     return said, missing.out, reason(missing), box.exec("two", "--", "sh", "-c", "kill -9 $$"), box.end()
 
 
@@ -126,7 +126,7 @@ def exec_on_a_terminal(box: Box) -> object:
     screen.until("is 40 100").resize(50, 120, "is 50 120").until("up").pty.type(b"word\r")
     ended = screen.ended()
     assert ended.code == 6
-    surely(box, "got word" in ended.text, ended)
+    require(box, "got word" in ended.text, ended)
     return ended, box.end()
 
 
@@ -134,7 +134,7 @@ def an_execs_child_keeps_its_output(box: Box) -> object:
     """The exec's end is reported though a child of it holds the pipe, and what the child says still comes."""
     box.started("--null-io", "--", "sleep", "1000")
     said = box.exec("one", "--", "sh", "-c", "echo out; { sleep 0.5; echo late; } & exit 4")
-    surely(box, (said.code, said.out) == (4, "out\nlate\n"), said)
+    require(box, (said.code, said.out) == (4, "out\nlate\n"), said)
     return said, box.end()
 
 

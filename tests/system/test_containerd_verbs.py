@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from tests.system.containerd.server import IMAGE, RUNC, Box, Containerd, Said
-from tests.system.containerd.verbs import OURS, TRUTH, Scenario, agree, outcome, reason, surely
+from tests.system.containerd.verbs import OURS, TRUTH, Scenario, agree, outcome, reason, require
 from tests.system.processes import cgroup_directories
 from tests.system.waits import LIMIT_SECONDS, until
 
@@ -18,10 +18,10 @@ SCORE = "/proc/self/oom_score_adj"
 def run_rm(box: Box) -> object:
     script = "echo out; echo err >&2; exit {}"
     said = [box.another().run("--rm", "--", "sh", "-c", script.format(code)) for code in (0, 3, 255)]
-    surely(box, said == [Said(code, "out\n", "err\n") for code in (0, 3, 255)], said)
+    require(box, said == [Said(code, "out\n", "err\n") for code in (0, 3, 255)], said)
     missing = box.run("--rm", "--", "sh", "-c", "no-such-program")
     assert missing.code == 127
-    surely(box, "no-such-program" in missing.err, missing)
+    require(box, "no-such-program" in missing.err, missing)
     return *said, missing
 
 
@@ -47,7 +47,7 @@ def run_with_everything(box: Box) -> object:
     script = "pwd; echo $A; cat /mnt/file; echo x >/mnt/file; echo x >/file; id -u"
     flags = ("--cwd", "/bin", "--env", "A=b", "--mount", mount, "--read-only", "--label", "x=y", "--net-host")
     said = box.run("--rm", *flags, "--", "sh", "-c", script)
-    surely(box, said.out.startswith("/bin\nb\nfrom the host\n"), said)
+    require(box, said.out.startswith("/bin\nb\nfrom the host\n"), said)
     return said
 
 
@@ -58,7 +58,7 @@ def the_oom_score(box: Box) -> object:
     inits, execs = pathlib.Path(f"/proc/{box.pid}/oom_score_adj").read_text(), box.exec("e", "--", "cat", SCORE)
     inherited = int(pathlib.Path(f"/proc/{box.containerd.pid}/oom_score_adj").read_text()) + 1
     assert inits == f"{min(inherited, 1000)}\n"
-    surely(box, execs == Said(0, inits, ""), execs)
+    require(box, execs == Said(0, inits, ""), execs)
     return inits, execs, box.end()
 
 
@@ -78,7 +78,7 @@ def run_a_root(box: Box) -> object:
     other = box.another()
     words = ("--runtime", box.runtime, "--fifo-dir", str(box.containerd.fifos), "--env", "PATH=/bin")
     said = box.containerd.ctr("run", "--rm", "--rootfs", *words, root, other.id, "sh", "-c", "echo here; exit 4")
-    surely(box, said == Said(4, "here\n", ""), said)
+    require(box, said == Said(4, "here\n", ""), said)
     return said, box.end()
 
 
@@ -104,7 +104,7 @@ def kill(box: Box) -> object:
     said = [box.task("kill"), box.task("kill", "-s", "SIGUSR1"), box.task("kill", "-a", "-s", "15")]
     ends = running.communicate(timeout=LIMIT_SECONDS)
     assert running.returncode == 5
-    surely(box, ends[0] == b"code 143\n", ends)
+    require(box, ends[0] == b"code 143\n", ends)
     return said, ends
 
 
@@ -235,7 +235,7 @@ def a_user_namespace(box: Box) -> object:
     """Its output is writable for its root, who is nobody outside, by name too."""
     script = "id -u; cat /proc/self/uid_map; echo out >/dev/stdout; echo err >/dev/stderr; exit 3"
     said = box.run("--rm", "--uidmap", "0:100000:1000", "--gidmap", "0:100000:1000", "--", "sh", "-c", script)
-    surely(box, (said.code, said.out.split(), said.err) == (3, ["0", "0", "100000", "1000", "out"], "err\n"), said)
+    require(box, (said.code, said.out.split(), said.err) == (3, ["0", "0", "100000", "1000", "out"], "err\n"), said)
     return said
 
 

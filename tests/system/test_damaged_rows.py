@@ -225,15 +225,15 @@ def test_a_run_directory_that_cannot_be_looked_at_keeps_exitd_from_nothing(daemo
     aside = daemon.base / "aside"
     place.rename(aside)
     place.symlink_to(bad)  # ELOOP, whatever is asked of it
-    stray = daemon.state / "c" / ("f" * 64)
-    stray.symlink_to("f" * 64)
+    leaked = daemon.state / "c" / ("f" * 64)
+    leaked.symlink_to("f" * 64)
     daemon.start()
     with daemon.client() as client:
         assert client.inspect(good).phase == pb.PHASE_RUNNING
         waiting = client.begin_wait(good)
         go.rmdir()
         assert word(lives.ended(waiting.result(LIMIT_SECONDS))) == "exited 7"
-        for path in (place, stray):
+        for path in (place, leaked):
             path.unlink()
         until(lambda: not works_below(aside), "the shim that nobody hears of has not ended")
         shutil.rmtree(aside)

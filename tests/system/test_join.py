@@ -16,7 +16,7 @@ from tests.system.processes import open_files
 from tests.system.waits import wait_readable
 
 SHIM = str(programs.find("exitd-shim"))
-UNNAMED_MAX, FDS_MAX = 9, 13  # of one request, without and with names of seats: shim/keeper/slots.c
+UNNAMED_MAX, FDS_MAX = 9, 13  # of one request, without and with names of slots: shim/keeper/slots.c
 LOOPBACK_UP = "0x9"  # IFF_UP and IFF_LOOPBACK
 
 
@@ -154,7 +154,7 @@ def test_a_create_that_fails_takes_its_links_away(pod: Pod) -> None:
     script = pod.node.script(f"readlink {' '.join(path for path, _ in pod.links('member', SHARED))} >{looked}; exit 1")
     member = pod.member("member", SHARED, "/bin/true", create=script)
     assert member.failed.stage == "runtime"
-    assert looked.read_text().split() == [f"/proc/{member.shim_pid}/fd/{seat}" for seat in (8, 9, 10)]
+    assert looked.read_text().split() == [f"/proc/{member.shim_pid}/fd/{slot}" for slot in (8, 9, 10)]
     assert links_left(pod, "member") == []
     pod.finish(member)
 

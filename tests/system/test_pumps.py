@@ -50,7 +50,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pump_of_one_stream_registers_nothing_for_the_other(node: Node, held: Keeper) -> None:
-    """What lies in an empty seat, /dev/null, is never at its end: a keeper would stay for it."""
+    """What lies in an empty slot, /dev/null, is never at its end: a keeper would stay for it."""
 
     def nulls() -> int:
         return list(open_files(held.process.pid).values()).count("/dev/null")

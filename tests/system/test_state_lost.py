@@ -152,9 +152,9 @@ def test_a_run_directory_without_a_container_costs_no_container_of_another_exitd
 ) -> None:
     with other.client() as client:
         container = up(client)
-        stray = daemon.state / "c" / container.id
-        (stray / "1").mkdir(parents=True, mode=0o700)
-        until(lambda: not (stray / "1").exists(), "the leftover is not removed")
+        leaked = daemon.state / "c" / container.id
+        (leaked / "1").mkdir(parents=True, mode=0o700)
+        until(lambda: not (leaked / "1").exists(), "the leftover is not removed")
         found = client.inspect(container.id)
         assert (found.phase, found.init.pid) == (pb.PHASE_RUNNING, container.init.pid)
 

@@ -105,8 +105,8 @@ class ShimConnection:
             link._client = await TtrpcClient.connect(path, link.closed.set, seconds, looks)
         except Closed as error:
             # Only these mean that no shim is there. Other errors, such as too many open files, are this side's own.
-            nobody = isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError | NotADirectoryError)
-            kind = ShimLost if nobody or error.__cause__ is None else TimedOut
+            no_shim = isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError | NotADirectoryError)
+            kind = ShimLost if no_shim or error.__cause__ is None else TimedOut
             raise kind(f"no shim answers: {error.text}") from error
         return link
 

@@ -26,7 +26,7 @@ from supervisor.model.taskfacts import Stdio
 from supervisor.model.values import Container, Phase, Process, RunKey, Winsize
 from supervisor.monitor import procfs, rundir
 from supervisor.monitor.control import Control
-from supervisor.runtime.foreign_shim import binary, options, place, process, pumps, strays
+from supervisor.runtime.foreign_shim import binary, leaked, options, place, process, pumps
 from supervisor.runtime.foreign_shim.connection import CALL_SECONDS, ShimConnection
 from supervisor.runtime.foreign_shim.detach import SILENT_SECONDS, detach, detach_nameless
 from supervisor.runtime.foreign_shim.logfifo import LogFifo
@@ -354,7 +354,7 @@ class ShimV2Containers:
         """Unmount what a shim has mounted below the run directory. Raises ShimFailed, TimedOut."""
         await self._place.clearing.run(f"unmounting what is below {path}", lambda: place.clear(path), container_id)
 
-    async def delete_stray(self, container_id: str, run: int) -> None:
+    async def delete_leaked_run(self, container_id: str, run: int) -> None:
         """Remove a run directory of an unknown run."""
         path = rundir.path_of(self._place.state, container_id, run)
         contact = place.read_contact(path)
@@ -363,7 +363,7 @@ class ShimV2Containers:
             if contact is not None:
                 deletion, init = await self._registry.delete(path, container_id, contact.program), rundir.created(path)
                 if deletion.failed and init is not None and self._registry.is_alone(path, contact.address):
-                    await strays.ended(init, 0)
+                    await leaked.ended(init, 0)
             await self._release(container_id, path)
             await self._registry.pumps.remove(RunKey(container_id, run))
 

@@ -10,7 +10,7 @@ import structlog
 
 from supervisor.model.errors import ExitdError, NoSuchContainer, ShimFailed, Unsupported
 from supervisor.model.values import Container, Process
-from supervisor.runtime.foreign_shim import place, strays
+from supervisor.runtime.foreign_shim import leaked, place
 from supervisor.runtime.foreign_shim.registry import Run, ShimRegistry
 
 DELETE_SECONDS = 12.0  # shims drain the output for up to 10 s
@@ -35,16 +35,16 @@ async def detach(registry: ShimRegistry, run: Run, container: Container, init: P
             log.warning("a shim does not let its task go", container=container.id, why=str(error))
         # It may have another address than the one that it printed and exitd cannot reach.
         looks = registry.place.programs
-        was_asked = isinstance(error, Unsupported) and await strays.end_stray(run.bundle, container.id, looks)
+        was_asked = isinstance(error, Unsupported) and await leaked.end_shim(run.bundle, container.id, looks)
         if registry.is_lone(run):
             await registry.end_shim(run, GONE_SECONDS if was_asked else 0)
     deletion = await registry.delete(run.path, container.id, run.peer.contact.program)
     if init is not None and run.peer.is_plain:
-        await strays.ended(init, GONE_SECONDS)
+        await leaked.ended(init, GONE_SECONDS)
     elif init is not None and deletion.failed and not is_deleted:
         await _end_survivor(registry, run, init)
     if not container.spec.sandbox:
-        await strays.remove_socket(run.peer.address, registry.place.programs)
+        await leaked.remove_socket(run.peer.address, registry.place.programs)
 
 
 async def _end_survivor(registry: ShimRegistry, run: Run, init: Process) -> None:
@@ -53,7 +53,7 @@ async def _end_survivor(registry: ShimRegistry, run: Run, init: Process) -> None
     ShimFailed."""
     if not run.peer.lost.is_set() and not registry.is_lone(run):
         log.warning("neither the shim nor its delete has deleted the container", container=run.key.container)
-    elif not await strays.ended(init, 0):
+    elif not await leaked.ended(init, 0):
         raise ShimFailed(f"process {init.pid} is left of {run.key.container[:12]}, and does not die of SIGKILL")
 
 
@@ -81,11 +81,11 @@ async def _see_out(registry: ShimRegistry, run: Run) -> None:
 async def detach_nameless(registry: ShimRegistry, path: str, container_id: str) -> None:
     """Clean up after a create that failed before the shim's address was known; it may be in the bundle."""
     work = place.bundle_of(path, container_id)
-    address = strays.address_in(work)
-    await strays.end_stray(work, container_id, registry.place.programs)
+    address = leaked.address_in(work)
+    await leaked.end_shim(work, container_id, registry.place.programs)
     if address is None or registry.is_alone(path, address.address):
-        for each in await asyncio.to_thread(strays.workers_in, work):
-            await strays.ended(each, GONE_SECONDS)
-        address = address or strays.address_in(work)  # it may have come while the shim was about to be killed
+        for each in await asyncio.to_thread(leaked.workers_in, work):
+            await leaked.ended(each, GONE_SECONDS)
+        address = address or leaked.address_in(work)  # it may have come while the shim was about to be killed
         if address is not None:
-            await strays.remove_socket(address, registry.place.programs)
+            await leaked.remove_socket(address, registry.place.programs)

@@ -80,7 +80,7 @@ class ShimV2Execs:
                 where, lambda: command.blame(wanted, words, f"{container.spec.runtime} exec")
             ) from error
         except (TimedOut, ShimLost):
-            found = await room.surely(lambda: self.begun_exec(container, e))
+            found = await room.retry(lambda: self.begun_exec(container, e))
             if found is NoProcess.NEVER_BEGAN:
                 raise
             if not isinstance(found, Process):
@@ -159,11 +159,11 @@ class ShimV2Execs:
         await self._registry.pumps.remove(key)
         self._registry.watching.drop(key)
 
-    def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
+    def leaked_execs(self, container: Container, known: Collection[str]) -> Sequence[str]:
         return rundir.execs(rundir.path_of(self._place.state, container.id, container.run), but=known)
 
-    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
-        for exec_id in self.strays(container, known):
+    async def delete_leaked_execs(self, container: Container, known: Collection[str]) -> None:
+        for exec_id in self.leaked_execs(container, known):
             log.warning("directory of an exec left over, removing it", container=container.id, exec=exec_id)
             await self._clear(RunKey(container.id, container.run, exec_id))
 

@@ -112,8 +112,8 @@ class Pumps:
         pump = self._pumps[key] = Pump(key, directory, self._senses, has_one_output=wanted.tty)
         names = Fifos(STDIN if wanted.stdin else "", STDOUT, "" if wanted.tty else STDERR)
         try:
-            with _made(directory.path, names) as seats:
-                status = await self._shims.begin(pump, ADOPT_SECONDS, adopt=False, fifos=seats)
+            with _made(directory.path, names) as fds:
+                status = await self._shims.begin(pump, ADOPT_SECONDS, adopt=False, fifos=fds)
             if not isinstance(status, launch.Created):
                 why = f"{status.stage}: {os.strerror(status.errno)}" if status is not None else "it died"
                 raise ShimFailed(f"no exitd-shim moves the streams in {directory.path}: {why}")
@@ -307,15 +307,15 @@ def _made(path: str, names: Fifos) -> Iterator[dict[int, int]]:
         try:
             for name in filter(None, (names.stdin, names.stdout, names.stderr)):
                 os.mkfifo(f"{path}/{name}", 0o600)
-            seats = {slots.OUT_FD: end_of(names.stdout, os.O_RDONLY)}
+            fds = {slots.OUT_FD: end_of(names.stdout, os.O_RDONLY)}
             if names.stderr:
-                seats[slots.ERR_FD] = end_of(names.stderr, os.O_RDONLY)
+                fds[slots.ERR_FD] = end_of(names.stderr, os.O_RDONLY)
             if names.stdin:
                 end_of(names.stdin, os.O_RDONLY)
-                seats[slots.IN_WRITE_FD] = end_of(names.stdin, os.O_WRONLY)
+                fds[slots.IN_WRITE_FD] = end_of(names.stdin, os.O_WRONLY)
         except OSError as error:
             raise ShimFailed(f"fifos in {path}: {errnos.said(error)}") from error
-        yield seats
+        yield fds
 
 
 async def _end(path: str) -> bool:

@@ -14,7 +14,7 @@ from supervisor.model.values import Container, Process, Report, RunKey, Source, 
 from supervisor.monitor import epoll, rundir
 from supervisor.monitor.earlyholds import EarlyHolds
 from supervisor.monitor.kernelword import Executions, KernelWord
-from supervisor.runtime.foreign_shim import forwarding, place, process, strays
+from supervisor.runtime.foreign_shim import forwarding, leaked, place, process
 from supervisor.runtime.foreign_shim.binary import Shim
 from supervisor.runtime.foreign_shim.logfifo import LogFifo
 from supervisor.runtime.foreign_shim.peer import Peer
@@ -198,8 +198,8 @@ class ShimRegistry:
         """End the shim of a run that is the only one to use it: it has `patience` seconds to exit, then it is killed.
         Raises ShimFailed."""
         found = {run.shim} if run.shim is not None else set()
-        for each in found | set(await asyncio.to_thread(strays.workers_in, run.bundle)):
-            if not await strays.ended(each, patience):
+        for each in found | set(await asyncio.to_thread(leaked.workers_in, run.bundle)):
+            if not await leaked.ended(each, patience):
                 raise ShimFailed(f"the shim of {run.key.container[:12]}, process {each.pid}, does not die of SIGKILL")
 
     # -- what shims report
@@ -210,7 +210,7 @@ class ShimRegistry:
             log.warning("shim lost", container=run.key.container, run=run.key.run)
         program = run.peer.contact.program
         delete = partial(self.delete, run.path, run.key.container, program)
-        await room.surely(lambda: self.watching.lose(run.peer, delete))
+        await room.retry(lambda: self.watching.lose(run.peer, delete))
 
     def _happened(self, happened: forwarding.Happened) -> None:
         event = happened.event

@@ -256,7 +256,7 @@ class ShimWatching:
                 unknown = unknown + 1 if knows_none or not await self._lives_on(watched) else 0
             if unknown >= ANSWERS:
                 watched.lost = True
-                watched.kernel_status = await room.surely(lambda: self._reaped(watched))
+                watched.kernel_status = await room.retry(lambda: self._reaped(watched))
                 return self.look(watched)
             await asyncio.sleep(AGAIN_SECONDS)
 

@@ -396,7 +396,7 @@ def _names_in(cgroups_path: str) -> list[str]:
     return [path.rpartition("/")[2] for path in cgroups.children(cgroups_path)]
 
 
-def stray_cgroups(container_id: str) -> tuple[str, ...]:
+def leaked_cgroups(container_id: str) -> tuple[str, ...]:
     """Return the possible cgroups of a container that exitd no longer knows."""
     pods_own = (parent for parent in cgroups.children(CGROUP_PARENT) if "/pod-" in parent)
     in_slices = (scope(container_id, pod) for name in _names_in(f"/{slices.TOP}") if (pod := slices.pod_in(name)))

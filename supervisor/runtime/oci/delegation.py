@@ -1,8 +1,8 @@
 """What this machine lets exitd do with cgroups, and the cure where it does not: a tree that is mounted read-only, and
-controllers that nobody has handed down.
+controllers that have not been delegated.
 
 With v2 a cgroup has the controllers that the one above it hands down, and hands down none itself while processes are in
-it. exitd sees the top of the tree, or, in a cgroup namespace, a cgroup that somebody else has made and delegated. See
+it. exitd sees the top of the tree, or, in a cgroup namespace, a cgroup that another program has made and delegated. See
 cgroups(7), cgroup_namespaces(7) and https://docs.kernel.org/admin-guide/cgroup-v2.html ("Delegation", "No Internal
 Process Constraint"). `root` is a parameter so that a made-up tree can replace a kernel that is not available.
 """
@@ -66,7 +66,7 @@ def lacking(root: str = cgroups.ROOT) -> dict[str, Obstacle]:
     offered = _words(f"{root}/cgroup.controllers")
     is_top = not os.path.exists(f"{root}/cgroup.type")  # the top of the tree alone has no such file
     cure = BOOT if is_top else DELEGATE
-    whose = "the kernel offers no" if is_top else f"nobody has delegated to {root} the"
+    whose = "the kernel offers no" if is_top else f"{root} has not been delegated the"
     missing = {name: Obstacle(f"{whose} cgroup controller {name}", cure) for name in LIMITED if name not in offered}
     if is_top:
         return missing

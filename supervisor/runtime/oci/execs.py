@@ -69,7 +69,7 @@ class NativeExecs:
             if not isinstance(made, Process):
                 return MadeExec(None, None, kills)
             found = made
-            await room.surely(lambda: self._watching.take_up(watch, found))
+            await room.retry(lambda: self._watching.take_up(watch, found))
             return MadeExec(found, None, kills, unseen=await self._is_unseen(watch, wanted.argv0))
 
     async def _is_unseen(self, watch: Watch, argv0: str) -> bool:
@@ -89,7 +89,7 @@ class NativeExecs:
         end = loop.time() + SIGNS_SECONDS
         while True:
             try:
-                return await room.surely(partial(self._begun_without_word, container, e, watch, status))
+                return await room.retry(partial(self._begun_without_word, container, e, watch, status))
             except ShimFailed:
                 if loop.time() > end:
                     raise
@@ -233,15 +233,15 @@ class NativeExecs:
             self._watching.drop(e.key)
             rundir.remove(path)
 
-    def strays(self, container: Container, known: Collection[str]) -> Sequence[str]:
+    def leaked_execs(self, container: Container, known: Collection[str]) -> Sequence[str]:
         return rundir.execs(rundir.path_of(self._place.state, container.id, container.run), but=known)
 
-    async def delete_strays(self, container: Container, known: Collection[str]) -> None:
-        for exec_id in self.strays(container, known):
+    async def delete_leaked_execs(self, container: Container, known: Collection[str]) -> None:
+        for exec_id in self.leaked_execs(container, known):
             log.warning("directory of an exec left over, removing it", container=container.id, exec=exec_id)
-            stray = self.directory_of(RunKey(container.id, container.run, exec_id))
-            async with self._watching.shims.locked(stray):
-                rundir.remove(stray)
+            leaked = self.directory_of(RunKey(container.id, container.run, exec_id))
+            async with self._watching.shims.locked(leaked):
+                rundir.remove(leaked)
 
     def directory_of(self, key: RunKey) -> str:
         return rundir.path_of(self._place.state, key.container, key.run, key.exec_id)

@@ -147,7 +147,7 @@ class NativeContainers:
             )
         if isinstance(status, launch.Created):
             created = status
-            waits_in = await room.surely(lambda: self._waits_in(container, created))
+            waits_in = await room.retry(lambda: self._waits_in(container, created))
             init = self._watching.hold(watch, status)
             self._watching.spawn(self._mark_surely(container, own.cgroups_path))  # while the run is being stored
             return CreatedRun(init, watch.shim, self.monitored_by(key), waits_in)
@@ -179,7 +179,7 @@ class NativeContainers:
         async def mark() -> None:
             self._mark(container, cgroup)
 
-        await room.surely(mark)
+        await room.retry(mark)
 
     def _mark(self, container: Container, cgroup: str) -> None:
         """Mark the cgroups that exitd made for the container, its pod's included. A bundle's own may be shared with
@@ -549,7 +549,7 @@ class NativeContainers:
         """Called by the reconcile loop: finds memory kills that no event reported."""
         await self._watching.look_at_memory()
 
-    async def delete_stray(self, container_id: str, run: int, *, stranger: bool) -> None:
+    async def delete_leaked_run(self, container_id: str, run: int, *, stranger: bool) -> None:
         """Remove a run directory of an unknown run, and its shim. If its container is unknown, too (`stranger`), end
         what runs in its cgroup, unless that is marked by another exitd. The cgroup of a known container may be in use
         by its next run."""
@@ -557,7 +557,7 @@ class NativeContainers:
         await self._watching.shims.leave(self._watching.get(key))
         async with self._watching.shims.locked(path):
             if stranger:
-                for cgroup in bundle.stray_cgroups(container_id):
+                for cgroup in bundle.leaked_cgroups(container_id):
                     if any(self._owner.is_anothers(each) for each in cgroups.existing(cgroup)):
                         log.warning("another exitd's cgroup is left alone", cgroup=cgroup)
                     else:
@@ -566,7 +566,7 @@ class NativeContainers:
 
     async def runs_on(self, container_id: str) -> bool:
         """Return whether processes are left of a container that exitd does not know. Raises OSError."""
-        return await asyncio.to_thread(lambda: any(map(cgroups.pids, bundle.stray_cgroups(container_id))))
+        return await asyncio.to_thread(lambda: any(map(cgroups.pids, bundle.leaked_cgroups(container_id))))
 
     async def discard_root(self, container_id: str) -> None:
         """Unmount the root, in STATE/roots, of a container that exitd does not know: a preparation that was given up

@@ -10,7 +10,7 @@ from supervisor.runtime.oci import bundle, cgroups, delegation, slices
 
 async def set_limits(container: Container) -> None:
     """Set the limits of a pause container's pod before that container is made, so that nothing in the pod ever runs
-    without them. Raises BadRequest for a limit that nobody can set on this machine, ShimFailed when the kernel or
+    without them. Raises BadRequest for a limit that cannot be set on this machine, ShimFailed when the kernel or
     systemd refuses one, TimedOut, Busy."""
     pod = container.spec.pod
     if pod is None or not (pod.memory_bytes or pod.pids_limit or pod.cpu_limit_milli):

@@ -92,7 +92,7 @@ def mount_overlay(merged: str, options: str) -> None:
 
 
 def mount_volatile(merged: str, options: str, work: str) -> bool:
-    """Mount the overlay without any writing out of its layer, for one that nobody will see again after its end: neither
+    """Mount the overlay without any writing out of its layer, for one that is never seen again after its end: neither
     fsync(2) in it nor its removal has to wait for the disk. Return False where the kernel (before 5.10) does not know
     that."""
     removal.remove_tree(f"{work}/work/incompat")  # an earlier mount's mark, by which the kernel refuses the layer

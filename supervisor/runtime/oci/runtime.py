@@ -219,7 +219,7 @@ async def run(
     try:
         command = _Command(argv, cwd, grace_ms, given)
     except OSError as error:
-        if room.is_used_up(error):  # pids.max, say, which nobody can look at beforehand
+        if room.is_used_up(error):  # pids.max, say, which cannot be looked at beforehand
             raise room.busy(f"a command of {argv[0]}", error.strerror) from error
         raise
     try:

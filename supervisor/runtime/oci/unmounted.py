@@ -1,7 +1,7 @@
 """Overlays that are out of sight, until the kernel has let go of them in a thread of their own.
 
 With the last reference to an overlay the kernel writes out the whole file system of its upper layer, which has exitd's
-database and everybody else's files, and whoever drops that reference waits. A layer is removed before: its own pages
+database and all other files, and the process that drops that reference waits. A layer is removed before: its own pages
 need not be written any more.
 """
 
@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from supervisor.system import threads
 
-MOST_HELD = 64  # with more of them, whoever removes a container waits: the disk is slower than removals come
+MOST_HELD = 64  # with more of them, a removal waits: the disk is slower than removals come
 
 
 class Unmounted:

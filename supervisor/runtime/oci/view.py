@@ -152,7 +152,7 @@ def of_root(merged: str) -> Iterator[FilesView]:
 
 
 def mounted_root(container: Container, root: str, state: str, limits: Limits) -> str:
-    """Mount the overlay of a container that does not run, unless it is there, and return its path. Nobody else may
+    """Mount the overlay of a container that does not run, unless it is there, and return its path. No other work may
     begin a run of it meanwhile. Raises WrongState for a container without one, ShimFailed."""
     spec = container.spec
     if spec.bundle or spec.task is not None:

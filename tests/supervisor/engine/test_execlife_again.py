@@ -173,10 +173,10 @@ async def test_a_container_whose_execs_cannot_be_looked_for_is_found_all_the_sam
     """What an adopted run directory has in their place may be a file."""
     await left_behind(tmp_path)
     async with again(tmp_path) as x:
-        x.manager.fails["strays"] = [NotADirectoryError(errno.ENOTDIR, "a file") for _ in range(10_000)]
+        x.manager.fails["leaked_execs"] = [NotADirectoryError(errno.ENOTDIR, "a file") for _ in range(10_000)]
         await looked_up(x)
         await until(lambda: not x.w.node.containers.recovering, "the look-up")
-        x.manager.fails["strays"].clear()
+        x.manager.fails["leaked_execs"].clear()
         await until(lambda: x.manager.known, "the clean-up that goes on")
 
 

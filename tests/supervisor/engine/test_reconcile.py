@@ -36,7 +36,7 @@ class Machine:
         self.settings = Settings(str(base / "r"), str(base / "s"))
         (base / "s").mkdir()
         self.looks = 0
-        self.strays: list[tuple[str, int]] = []
+        self.leaked: list[tuple[str, int]] = []
         self.needed: frozenset[RunKey] = frozenset()
         self.fails: list[Exception] = []
         self.world = w
@@ -54,8 +54,8 @@ class Machine:
         if self.fails:
             raise self.fails.pop()
 
-    async def delete_stray(self, container_id: str, run: int, *, stranger: bool) -> None:
-        self.strays.append((container_id, run))
+    async def delete_leaked_run(self, container_id: str, run: int, *, stranger: bool) -> None:
+        self.leaked.append((container_id, run))
         rundir.remove(rundir.path_of(self.settings.state, container_id, run))
 
     async def discard(self, container_id: str, *, is_pod: bool = True) -> None:
@@ -96,10 +96,10 @@ def test_what_belongs_to_nobody_is_removed_and_what_belongs_to_somebody_stays(tm
             for id in ("live", "ended", NOBODY):
                 m.bundle(id)
             await m.round()
-            assert sorted(m.strays) == [(NOBODY, 1), ("ended", 0)]
+            assert sorted(m.leaked) == [(NOBODY, 1), ("ended", 0)]
             assert w.manager.discarded == [NOBODY]
             await m.round()
-            assert (len(m.strays), m.looks) == (2, 2)
+            assert (len(m.leaked), m.looks) == (2, 2)
 
     asyncio.run(main())
 
@@ -129,7 +129,7 @@ def test_what_exitd_did_not_make_is_neither_removed_nor_forgotten_by_the_keeper(
             m.run_directory("by-hand", 1)
             m.bundle("by-hand")
             await m.round()
-            assert (m.strays, w.manager.discarded) == ([], [])
+            assert (m.leaked, w.manager.discarded) == ([], [])
             assert m.needed == {RunKey("by-hand", 1)}
 
     asyncio.run(main())

@@ -34,7 +34,7 @@ async def test_a_refused_commit_is_tried_until_it_works_and_health_hears_of_both
     heard: tuple[Storing, list[bool]],
 ) -> None:
     storing, reports = heard
-    await storing.surely("a", Commits(StoreFailed("full"), StoreFailed("full")))
+    await storing.retry("a", Commits(StoreFailed("full"), StoreFailed("full")))
     assert reports == [False, True]
 
 
@@ -42,7 +42,7 @@ async def test_a_refused_commit_is_tried_until_it_works_and_health_hears_of_both
 async def test_another_error_is_the_callers_and_ends_the_refusal(heard: tuple[Storing, list[bool]]) -> None:
     storing, reports = heard
     with pytest.raises(NameTaken):
-        await storing.surely("a", Commits(StoreFailed("full"), NameTaken("taken")))
+        await storing.retry("a", Commits(StoreFailed("full"), NameTaken("taken")))
     assert reports == [False, True]
 
 
@@ -50,8 +50,8 @@ async def test_another_error_is_the_callers_and_ends_the_refusal(heard: tuple[St
 async def test_health_is_well_again_only_when_nobody_is_refused(heard: tuple[Storing, list[bool]]) -> None:
     storing, reports = heard
     await asyncio.gather(
-        storing.surely("a", Commits(StoreFailed("full"))),
-        storing.surely("b", Commits(*[StoreFailed("full")] * 3)),
+        storing.retry("a", Commits(StoreFailed("full"))),
+        storing.retry("b", Commits(*[StoreFailed("full")] * 3)),
     )
     assert reports == [False, True]
 
@@ -68,7 +68,7 @@ async def test_a_commit_that_takes_long_is_waited_for_and_not_begun_again_and_he
         begun.append("a")
         await disk.wait()
 
-    stored = asyncio.ensure_future(storing.surely("a", commit))
+    stored = asyncio.ensure_future(storing.retry("a", commit))
     await until(lambda: reports, "the word of health")
     assert reports == [False]
     disk.set()

@@ -65,7 +65,7 @@ def test_docker_has_a_file_for_each_container_below_its_data_root(
 def test_a_user_leads_only_to_files_of_that_user_or_roots_and_anybody_to_none(tmp_path: Path) -> None:
     podman, names = Podman(tmp_path), EngineNames()
     assert podman.names(names, OTHER).container == "web"
-    assert podman.names(names, whose.ANYBODY) == NO_NAMES
+    assert podman.names(names, whose.ANY_USER) == NO_NAMES
     os.chown(podman.bundle / "config.json", OTHER, -1)
     assert podman.names(names) == NO_NAMES
     assert podman.names(names, OTHER).container == "web"

@@ -251,9 +251,9 @@ def test_what_ended_while_exitd_was_away_is_unknown_and_what_was_stored_for_nobo
     async def main() -> None:
         clock = FakeClock()
         gone = Observed(Process(1, 1), clock.boot, "gone@/run/runc", 4, "gone", "oci", "/run/runc")
-        stray = replace(gone, container="stray@/x", target="/x")
+        other = replace(gone, container="other@/x", target="/x")
         async with opened(tmp_path / "db") as store:
-            await store.commit(Transaction(watching=tuple(begun((), (gone, stray)))))
+            await store.commit(Transaction(watching=tuple(begun((), (gone, other)))))
             async with watching(store, clock):
                 pass
             (exit,) = await all_exits(store)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.model.whose import ANYBODY, ROOT, Owners, doubt, names, writer_of
+from supervisor.model.whose import ANY_USER, ROOT, Owners, doubt, names, writer_of
 
 ID = "0123456789abcdef" * 4
 MALLORY, VICTIM = 1000, 1001
@@ -16,9 +16,9 @@ MALLORY, VICTIM = 1000, 1001
         ([(0, 0o600), (0, 0o711), (0, 0o755)], ROOT),
         ([(1000, 0o600), (1000, 0o700), (1000, 0o700)], 1000),
         ([(0, 0o600), (0, 0o711), (1000, 0o700)], 1000),  # who owns the directory may put another file there
-        ([(0, 0o600), (1000, 0o711), (1001, 0o700)], ANYBODY),
-        ([(0, 0o600), (0, 0o711), (0, 0o1777)], ANYBODY),
-        ([(0, 0o620), (0, 0o711), (0, 0o755)], ANYBODY),
+        ([(0, 0o600), (1000, 0o711), (1001, 0o700)], ANY_USER),
+        ([(0, 0o600), (0, 0o711), (0, 0o1777)], ANY_USER),
+        ([(0, 0o620), (0, 0o711), (0, 0o755)], ANY_USER),
     ],
 )
 def test_the_writer_is_whoever_could_have_put_the_file_there(entries: list[tuple[int, int]], writer: int) -> None:
@@ -38,8 +38,8 @@ def test_the_writer_is_whoever_could_have_put_the_file_there(entries: list[tuple
         (MALLORY, "/x", Owners(0, 0, MALLORY), True),  # moved into a cgroup of mallory's
         (MALLORY, "/x", Owners(VICTIM, VICTIM, VICTIM), False),
         (MALLORY, "", Owners(), False),
-        (ANYBODY, "/x", Owners(MALLORY, MALLORY, MALLORY), False),
-        (ANYBODY, f"/docker/{ID}", Owners(0), True),
+        (ANY_USER, "/x", Owners(MALLORY, MALLORY, MALLORY), False),
+        (ANY_USER, f"/docker/{ID}", Owners(0), True),
     ],
 )
 def test_another_users_word_needs_the_cgroup_or_a_process_of_that_users(
@@ -71,4 +71,4 @@ def test_whatever_stands_there_nobody_but_root_is_believed_without_evidence(
     id: str, writer: int, cgroup: str, owners: Owners
 ) -> None:
     believed = not doubt(id, writer, cgroup, owners)
-    assert not believed or writer == ROOT or names(cgroup, id) or (writer != ANYBODY and writer == owners.uid)
+    assert not believed or writer == ROOT or names(cgroup, id) or (writer != ANY_USER and writer == owners.uid)

@@ -307,9 +307,9 @@ def test_a_spawned_shim_comes_with_its_pidfd_or_by_its_name_alone(server: Server
 
 
 def test_copies_come_by_their_slots_and_what_came_through_in_part_is_closed(server: Server, tmp_path: Path) -> None:
-    def gives(seats: list[int]) -> Script:
+    def gives(numbers: list[int]) -> Script:
         def script(peer: Peer, message: fields.Message) -> None:
-            answer = fields.encode("exitd-seats", [("seat", seat) for seat in seats])
+            answer = fields.encode("exitd-seats", [("seat", slot) for slot in numbers])
             with open("/dev/null", "rb") as file:
                 socket.send_fds(peer, [answer], [file.fileno()])
 

@@ -127,8 +127,8 @@ class Begins(keeper.Keeper):
         self.files: dict[int, tuple[int, int]] = {}  # by slot: what came with the request
 
     async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
-        seats = [int(value) for name, value in fields.decode(request).pairs if name == "seat"]
-        self.files = {seat: file(fd) for seat, fd in zip(seats, descriptors, strict=True)}
+        numbers = [int(value) for name, value in fields.decode(request).pairs if name == "seat"]
+        self.files = {slot: file(fd) for slot, fd in zip(numbers, descriptors, strict=True)}
         me = [("pid", os.getpid()), ("started", STARTED), ("shim_pid", os.getpid()), ("shim_started", STARTED)]
         created = fields.encode("exitd-status", [("kind", "created"), *me, ("keeper", "yes")])
         with socket.socket(fileno=os.dup(descriptors[0])) as status:
@@ -166,8 +166,8 @@ def begins(tmp_path: Path) -> Iterator[tuple[Begins, Watch, Shims]]:
 async def test_exitd_holds_copies_of_a_new_shims_output_without_asking_the_keeper_for_them(tmp_path: Path) -> None:
     with begins(tmp_path) as (line, watch, some):
         assert isinstance(await some.begin(watch, 30, adopt=False, stdin=True), launch.Created)
-        held = {seat: file(fd) for seat, fd in watch.copies.items()}
-        assert held == {seat: line.files[seat] for seat in slots.KEPT_OUTPUT}  # the input's end would keep it open
+        held = {slot: file(fd) for slot, fd in watch.copies.items()}
+        assert held == {slot: line.files[slot] for slot in slots.KEPT_OUTPUT}  # the input's end would keep it open
         await some._background.settled()
         assert line.asked == []
 

@@ -1,4 +1,4 @@
-"""A shim that the daemon spawns itself: every descriptor in its seat, wherever in the daemon it was."""
+"""A shim that the daemon spawns itself: every descriptor in its slot, wherever in the daemon it was."""
 
 import os
 import pathlib
@@ -16,20 +16,20 @@ from supervisor.monitor.shims import Shims
 from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.system.processes import children_of
 
-SEATS = range(slots.STATUS_FD, slots.SLOTS_END)
-LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >seats; true"
-# Files at the numbers that are given, and their seats, in a process of its own: in this one the seats belong to others.
+SLOTS = range(slots.STATUS_FD, slots.SLOTS_END)
+LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >places; true"
+# Files at the numbers that are given, and their slots, in a process of its own: in this one the slots belong to others.
 SPAWNS = """
 import os, sys
 from supervisor.monitor import keeper
-directory, seats, *numbers = sys.argv[1:]
+directory, places, *numbers = sys.argv[1:]
 for number in numbers:
     fd = os.open(f"{directory}/file{number}", os.O_RDONLY | os.O_CREAT)
     os.dup2(fd, 100 + int(number), inheritable=False)
 os.closerange(3, 100)
 sources = [os.dup2(100 + int(number), int(number), inheritable=False) for number in numbers]
 before = os.listdir("/proc/self/fd")
-wanted = dict(zip(map(int, seats.split(",")), sources, strict=True))
+wanted = dict(zip(map(int, places.split(",")), sources, strict=True))
 pid = keeper.spawn_directly("/bin/bash", "script", directory, wanted, adopt=False)
 assert os.waitpid(pid, 0)[1] == 0
 assert os.listdir("/proc/self/fd") == before
@@ -37,14 +37,14 @@ assert os.getcwd() == "/"
 """
 
 
-def found(directory: pathlib.Path, numbers: list[int], seats: list[int]) -> dict[int, str]:
-    """The names of the files that a shim finds in its seats when the daemon has them at `numbers`."""
+def found(directory: pathlib.Path, numbers: list[int], places: list[int]) -> dict[int, str]:
+    """The names of the files that a shim finds in its slots when the daemon has them at `numbers`."""
     (directory / "script").write_text(LISTS)
-    words = [sys.executable, "-c", SPAWNS, str(directory), ",".join(map(str, seats)), *map(str, numbers)]
+    words = [sys.executable, "-c", SPAWNS, str(directory), ",".join(map(str, places)), *map(str, numbers)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    lines = (directory / "seats").read_text().splitlines()
-    return {seat: os.path.basename(line) for seat, line in enumerate(lines, slots.STATUS_FD) if line}
+    lines = (directory / "places").read_text().splitlines()
+    return {slot: os.path.basename(line) for slot, line in enumerate(lines, slots.STATUS_FD) if line}
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def found(directory: pathlib.Path, numbers: list[int], seats: list[int]) -> dict
     [
         [3],
         [20, 21, 22, 23, 24],
-        [*SEATS],
-        [*reversed(SEATS)],
+        [*SLOTS],
+        [*reversed(SLOTS)],
         [4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 15],
         [15, *range(3, 15)],
         [30, 3, 31, 4, 32, 5, 33, 6],
     ],
 )
 def test_no_descriptor_is_overwritten_before_it_is_in_its_seat(tmp_path: pathlib.Path, numbers: list[int]) -> None:
-    seats = list(SEATS)[: len(numbers)]
-    assert found(tmp_path, numbers, seats) == {s: f"file{number}" for s, number in zip(seats, numbers, strict=True)}
+    places = list(SLOTS)[: len(numbers)]
+    assert found(tmp_path, numbers, places) == {s: f"file{number}" for s, number in zip(places, numbers, strict=True)}
 
 
 def test_nobody_sits_where_nobody_was_placed(tmp_path: pathlib.Path) -> None:
-    seats = [3, 4, 5, 6, 7, 12, 13, 14, 15]
-    assert found(tmp_path, [*range(3, 12)], seats) == {s: f"file{n}" for n, s in enumerate(seats, 3)}
+    places = [3, 4, 5, 6, 7, 12, 13, 14, 15]
+    assert found(tmp_path, [*range(3, 12)], places) == {s: f"file{n}" for n, s in enumerate(places, 3)}
 
 
 @pytest.mark.parametrize("program", ["/nowhere/exitd-shim", "/etc/passwd"])
@@ -74,7 +74,7 @@ def test_what_cannot_be_spawned_is_named_and_leaves_no_descriptor(tmp_path: path
     before, here = held_now(), os.getcwd()
     try:
         with open("/dev/null") as file, pytest.raises(ShimFailed, match=program):
-            keeper.spawn_directly(program, "box", str(tmp_path), dict.fromkeys(SEATS, file.fileno()), adopt=False)
+            keeper.spawn_directly(program, "box", str(tmp_path), dict.fromkeys(SLOTS, file.fileno()), adopt=False)
     finally:
         os.chdir(here)
     assert not opened_since(before)

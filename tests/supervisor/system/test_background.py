@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from supervisor.model.errors import ShimFailed
 from supervisor.system import background
-from supervisor.system.background import Background, insist, pauses
+from supervisor.system.background import Background, pauses, retry
 from tests.supervisor.fakes import in_loop
 
 
@@ -34,14 +34,14 @@ class Fails:
 @in_loop
 async def test_what_fails_is_tried_until_it_has_succeeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "RETRY_SECONDS", (0.0,))
-    assert await insist(Fails(3), "work", "c1") == 4
+    assert await retry(Fails(3), "work", "c1") == 4
 
 
 @in_loop
 async def test_what_has_failed_is_left_alone_for_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "RETRY_SECONDS", (1000.0,))
     work, tasks = Fails(1), Background()
-    tasks.spawn(insist(work, "work", "c1"))
+    tasks.spawn(retry(work, "work", "c1"))
     for _ in range(100):
         await asyncio.sleep(0)
     assert (work.tries, len(tasks)) == (1, 1)

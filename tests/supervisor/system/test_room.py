@@ -60,7 +60,7 @@ async def test_what_has_begun_is_never_given_up(monkeypatch: pytest.MonkeyPatch)
     async def attempt() -> str:
         return attempts()
 
-    assert await room.surely(attempt) == "done"
+    assert await room.retry(attempt) == "done"
 
 
 @pytest.mark.parametrize("kernel_says", [True, False])

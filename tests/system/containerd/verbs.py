@@ -92,7 +92,7 @@ def agree(ours: Any, truth: Any) -> bool:
     return bool(ours == truth)
 
 
-def surely(box: Box, fact: bool, what: object) -> None:
+def require(box: Box, fact: bool, what: object) -> None:
     """A fact about a container's output: ours has all of it, every time."""
     assert fact or box.runtime == TRUTH, what
 

@@ -23,7 +23,7 @@ def runc_pod(node: Node, keeper: Keeper) -> Iterator[Pod]:
 
 
 def around_the_join(pod: Pod) -> list[Call]:
-    """A shim's calls from the one that first touches a namespace's seat until `created` has been said."""
+    """A shim's calls from the one that first touches a namespace's slot until `created` has been said."""
     trace = pod.node.directory / "trace"
     member = pod.member("trace", SHARED, "/bin/true", shim=pod.node.traced_shim("-o", str(trace)))
     member.start()

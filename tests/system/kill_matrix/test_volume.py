@@ -36,7 +36,7 @@ class Life:
         made.spec.mounts.append(mount)
         return made
 
-    def surely(self, ask: Callable[[Client], object]) -> object:
+    def retry(self, ask: Callable[[Client], object]) -> object:
         while True:
             try:
                 return self.up.call(ask)
@@ -44,13 +44,13 @@ class Life:
                 continue
 
     def live(self) -> None:
-        self.surely(lambda client: client.create_volume(self.name))
+        self.retry(lambda client: client.create_volume(self.name))
         self.run(self.writer)
-        self.surely(self.refused)
+        self.retry(self.refused)
         oracle.removed(self.up, self.writer)
         self.run(self.reader)
         oracle.removed(self.up, self.reader)
-        self.surely(self.remove)
+        self.retry(self.remove)
 
     def run(self, subject: Subject) -> None:
         oracle.created(self.up, subject)

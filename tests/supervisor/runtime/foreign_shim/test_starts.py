@@ -13,7 +13,7 @@ from protos.containerd.runc_pb2 import Options
 from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed, ShimLost, TimedOut, Unsupported
 from supervisor.runtime.foreign_shim import process
 from supervisor.runtime.foreign_shim.binary import Shim
-from supervisor.runtime.foreign_shim.strays import end_stray
+from supervisor.runtime.foreign_shim.leaked import end_shim
 from supervisor.system.aside import Aside
 from tests.supervisor.runtime.foreign_shim.fakerig import SANDBOX, Fakes, run
 from tests.supervisor.runtime.foreign_shim.rig import Task
@@ -105,7 +105,7 @@ def test_a_start_that_gives_no_address_is_an_error_that_shows_what_it_printed(fo
         task = f.task("c1")
         with pytest.raises(ShimFailed, match=why):
             await task.begun()
-        assert await end_stray(task.bundle, "c1", Aside()) == (form != "fails")
+        assert await end_shim(task.bundle, "c1", Aside()) == (form != "fails")
         await task.swept()
 
     test()
@@ -117,17 +117,17 @@ async def test_a_shim_that_serves_elsewhere_is_refused(f: Fakes) -> None:
     task = f.task("c1")
     with pytest.raises(Unsupported, match="vsock://3:1024"):
         await task.begun()
-    assert await end_stray(task.bundle, "c1", Aside())
+    assert await end_shim(task.bundle, "c1", Aside())
     await task.swept()
 
 
 @run
-async def test_a_stray_with_the_tasks_of_others_stays(f: Fakes) -> None:
+async def test_a_leaked_shim_with_the_tasks_of_others_stays(f: Fakes) -> None:
     pause = await f.task("c1", **{SANDBOX: "c1"}).begun()
     await pause.started()
     member = f.task("c2", **{SANDBOX: "c1"})
     await process.start(member.shim, member.bundle, b"", Aside())
-    assert await end_stray(member.bundle, "c2", Aside())
+    assert await end_shim(member.bundle, "c2", Aside())
     await member.swept()
     assert (await pause.exit()).number == 7
     await pause.ended()
@@ -136,10 +136,10 @@ async def test_a_stray_with_the_tasks_of_others_stays(f: Fakes) -> None:
 @run
 async def test_where_no_shim_has_left_an_address_there_is_nothing_to_end(f: Fakes) -> None:
     bundle = f.bundle("c1")
-    assert not await end_stray(str(bundle), "c1", Aside())
+    assert not await end_shim(str(bundle), "c1", Aside())
     for text in ("", "noise", "unix:///none/such", "vsock://3:1"):
         (bundle / "address").write_text(text)
-        assert not await end_stray(str(bundle), "c1", Aside())
+        assert not await end_shim(str(bundle), "c1", Aside())
 
 
 @run

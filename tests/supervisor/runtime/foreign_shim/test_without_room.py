@@ -23,7 +23,7 @@ from supervisor.model.values import Container, Exited, Phase, Process, RunKey, S
 from supervisor.monitor import epoll, keeper, rundir
 from supervisor.monitor.control import Control
 from supervisor.monitor.kernelword import BY_PIDFD, Executions
-from supervisor.runtime.foreign_shim import peer, place, pumps, strays, watching
+from supervisor.runtime.foreign_shim import leaked, peer, place, pumps, watching
 from supervisor.runtime.foreign_shim.connection import ShimConnection
 from supervisor.runtime.foreign_shim.containers import ShimV2Containers
 from supervisor.runtime.foreign_shim.execs import ShimV2Execs
@@ -246,20 +246,20 @@ def test_a_bundle_or_a_contact_that_cannot_be_seen_is_not_taken_for_absent(
             place.laid_out(path, "c1")
 
 
-def test_the_address_of_a_stray_that_cannot_be_read_now_is_not_taken_for_none(tmp_path: Path) -> None:
+def test_the_address_of_a_leaked_shim_that_cannot_be_read_now_is_not_taken_for_none(tmp_path: Path) -> None:
     """Its shim may be a pod's."""
-    assert strays.address_in(str(tmp_path)) is None
-    address = tmp_path / strays.NAME
+    assert leaked.address_in(str(tmp_path)) is None
+    address = tmp_path / leaked.NAME
     address.write_text("unix:///run/s")
     for count in (0, 1):
         with only(count), pytest.raises(OSError, match="Too many open files"):
-            strays.address_in(str(tmp_path))
-    found = strays.address_in(str(tmp_path))
+            leaked.address_in(str(tmp_path))
+    found = leaked.address_in(str(tmp_path))
     assert found is not None and found.address == "unix:///run/s"
     address.unlink()
     for never in (address.mkdir, address.rmdir, lambda: address.symlink_to("/none"), address.unlink):
         never()
-        assert strays.address_in(str(tmp_path)) is None
+        assert leaked.address_in(str(tmp_path)) is None
 
 
 @in_loop

@@ -11,7 +11,7 @@ from tests.supervisor.runtime.oci.kept import watching
 
 KEYS = tuple(RunKey(f"c{number}", 1) for number in range(3))
 EXEC = RunKey("c1", 1, "e1")
-SEATS = (slots.OUT_FD, slots.ERR_FD, slots.STAGE_READ_FD, slots.STAGE_WRITE_FD)
+SLOTS = (slots.OUT_FD, slots.ERR_FD, slots.STAGE_READ_FD, slots.STAGE_WRITE_FD)
 
 
 @in_loop
@@ -43,7 +43,7 @@ async def test_a_keeper_that_has_given_copies_of_each_run_is_not_asked_for_all()
     with watching() as (made, keeper):
         for key in KEYS:
             keeper.keeps(key, Process(5, 6))
-            made.add(key, RunDirectory("/nowhere")).hold_copies({seat: os.dup(0) for seat in SEATS})
+            made.add(key, RunDirectory("/nowhere")).hold_copies({slot: os.dup(0) for slot in SLOTS})
         for _ in range(2 * module.COUNTED_ROUNDS + 3):
             assert await made.acknowledge_strangers(lambda: frozenset(KEYS)) == 0
         assert keeper.lists == 0
@@ -60,7 +60,7 @@ async def test_a_keeper_after_another_is_asked_for_all_until_it_knows_each_run()
         it = Process(os.getpid(), native.process_origin(os.getpid())[1])
         watch = made.add(KEYS[0], RunDirectory("/nowhere"), it)
         watch.watch_shim(it, os.pidfd_open(it.pid))
-        watch.hold_copies({seat: os.dup(0) for seat in SEATS})
+        watch.hold_copies({slot: os.dup(0) for slot in SLOTS})
         keeper.keeps(KEYS[1], Process(5, 6))
         made.keeper_lost()
         await until(lambda: keeper.lists, "the look for the next keeper")

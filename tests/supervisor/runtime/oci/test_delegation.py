@@ -49,7 +49,7 @@ def test_controllers_that_were_not_delegated_are_named_with_the_cure(delegated: 
     found = delegation.lacking(str(delegated))
     assert list(found) == ["memory", "cpu"]
     assert str(found["cpu"]).startswith(
-        f"nobody has delegated to {delegated} the cgroup controller cpu: add it to Delegate="
+        f"{delegated} has not been delegated the cgroup controller cpu: add it to Delegate="
     )
 
 

@@ -36,8 +36,8 @@ def address_in(bundle: str) -> Address | None:
         return None
 
 
-async def end_stray(bundle: str, id: str, looks: Aside) -> bool:
-    """Ask a stray shim to shut down. A shim without tasks ends; one with other tasks, of a pod, stays. Return True if
+async def end_shim(bundle: str, id: str, looks: Aside) -> bool:
+    """Ask a leaked shim to shut down. A shim without tasks ends; one with other tasks, of a pod, stays. Return True if
     there was a shim. Call `delete` afterwards. `looks`: threads that look up its socket. Raises OSError when there is
     no room to look for it."""
     address = address_in(bundle)

@@ -1,4 +1,4 @@
-"""exitd-keeper and the seats of a shim: who sits where, what is kept for its successor, and until when."""
+"""exitd-keeper and the slots of a shim: what lies where, what is kept for its successor, and until when."""
 
 import contextlib
 import errno
@@ -26,54 +26,54 @@ from tests.system.test_faults import failing
 from tests.system.test_keeper import reconnect, upgrade
 from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
-SEATS, KEPT = range(3, 16), (4, 5, 13, 14, 15)
+SLOTS, KEPT = range(3, 16), (4, 5, 13, 14, 15)
 IN_WRITE = 13
 PIDFD = -1  # among a box's files: the keeper's own
 # Stand-ins for a shim: its descriptors, named; then it stays.
-LISTS = "for n in {3..20}; do readlink /proc/self/fd/$n || echo; done >list; mv list seats"
+LISTS = "for n in {3..20}; do readlink /proc/self/fd/$n || echo; done >list; mv list slots"
 STAYS = "exec sleep 1000"
 
 
 @dataclass
 class Box:
-    """A run of which the keeper knows, whatever its shim does. `files` are what the shim's seats are filled with."""
+    """A run of which the keeper knows, whatever its shim does. `files` are what the shim's slots are filled with."""
 
     node: Node
     keeper: Keeper
     directory: pathlib.Path
     files: dict[int, int] = field(default_factory=dict)
 
-    def request(self, program: str, seats: Sequence[int | str], adopt: bool = False) -> bytes:
+    def request(self, program: str, slots: Sequence[int | str], adopt: bool = False) -> bytes:
         plain = launch.spawn_request("box", 1, "", str(self.directory), program, adopt=adopt)
         pairs = fields.decode(plain).pairs
-        return fields.encode("exitd-spawn", [*pairs, *(("seat", seat) for seat in seats)])
+        return fields.encode("exitd-spawn", [*pairs, *(("seat", slot) for slot in slots)])
 
     def stand_in(self, script: str) -> str:
-        """The path of a script for bash: other shells' own descriptors may lie in a seat."""
+        """The path of a script for bash: other shells' own descriptors may lie in a slot."""
         path = self.node.directory / f"script{next(keepers.NUMBERS)}"
         path.write_text(f"#!/bin/bash\n{script}\n")
         path.chmod(0o755)
         return str(path)
 
-    def begin(self, script: str, seats: Mapping[int, int], adopt: bool = False) -> int:
+    def begin(self, script: str, slots: Mapping[int, int], adopt: bool = False) -> int:
         """The pidfd of a stand-in."""
-        (self.directory / "seats").unlink(missing_ok=True)
+        (self.directory / "slots").unlink(missing_ok=True)
         program = self.stand_in(script)
         assert self.keeper.socket is not None
-        _, passed = launch.ask(self.keeper.socket, self.request(program, [*seats], adopt), [*seats.values()])
+        _, passed = launch.ask(self.keeper.socket, self.request(program, [*slots], adopt), [*slots.values()])
         return passed[0]
 
-    def listed(self, seats: Mapping[int, int], adopt: bool = False) -> dict[int, str]:
-        """What a stand-in finds in its seats."""
-        ended(self.begin(LISTS, seats, adopt))
-        lines = (self.directory / "seats").read_text().splitlines()
-        return {seat: line for seat, line in enumerate(lines, 3) if line}
+    def listed(self, slots: Mapping[int, int], adopt: bool = False) -> dict[int, str]:
+        """What a stand-in finds in its slots."""
+        ended(self.begin(LISTS, slots, adopt))
+        lines = (self.directory / "slots").read_text().splitlines()
+        return {slot: line for slot, line in enumerate(lines, 3) if line}
 
-    def refused(self, seats: Sequence[int | str], count: int) -> int:
+    def refused(self, slots: Sequence[int | str], count: int) -> int:
         """The errno with which the keeper refuses to spawn."""
         assert self.keeper.socket is not None
         with pytest.raises(launch.KeeperRefused) as caught, open("/dev/null") as file:
-            launch.ask(self.keeper.socket, self.request("/nowhere/exitd-shim", seats), [file.fileno()] * count)
+            launch.ask(self.keeper.socket, self.request("/nowhere/exitd-shim", slots), [file.fileno()] * count)
         return caught.value.number
 
     def ask(self, kind: str, *pairs: tuple[str, str | int], fds: Sequence[int] = ()) -> fields.Message:
@@ -111,9 +111,9 @@ def box() -> Iterator[Box]:
         made = Box(node, keeper, node.directory / "run")
         made.directory.mkdir()
         try:
-            for seats in ((4, 6), (5, 7), (12, 13), (14, 15)):
-                made.files.update(zip(seats, os.pipe(), strict=True))
-            made.files |= {seat: os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for seat, name in NAMESPACES}
+            for slots in ((4, 6), (5, 7), (12, 13), (14, 15)):
+                made.files.update(zip(slots, os.pipe(), strict=True))
+            made.files |= {slot: os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for slot, name in NAMESPACES}
             made.files[3], other = (s.detach() for s in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             os.close(other)
             yield made
@@ -132,14 +132,14 @@ NAMESPACES = ((8, "net"), (9, "ipc"), (10, "uts"), (11, "pid"))
         [3],
         [3, 4, 5, 6, 7, 14, 15],
         [15, 14, 13, 12, 7, 6, 5, 4, 3],
-        [*SEATS],
-        [*reversed(SEATS)],
+        [*SLOTS],
+        [*reversed(SLOTS)],
         [3, 14, 15, 9, 8],
     ],
 )
 def test_each_descriptor_comes_to_the_seat_it_was_meant_for_and_to_no_other(box: Box, order: list[int]) -> None:
     before = box.held()
-    assert box.listed({seat: box.files[seat] for seat in order}) == {seat: link(box.files[seat]) for seat in order}
+    assert box.listed({slot: box.files[slot] for slot in order}) == {slot: link(box.files[slot]) for slot in order}
     assert box.held() == before + len(set(order) & set(KEPT))
     box.keeper.acknowledge("box")
     assert box.held() == before
@@ -150,14 +150,14 @@ def test_without_names_they_sit_in_their_order_as_older_daemons_mean_it(box: Box
     order = [3, 4, 5, 6, 7, 8, 9]
     assert box.keeper.socket is not None
     request = box.request(program, [])
-    ended(launch.ask(box.keeper.socket, request, [box.files[seat] for seat in order])[1][0])
-    lines = (box.directory / "seats").read_text().splitlines()
-    assert lines == [link(box.files[seat]) for seat in order] + [""] * 11
+    ended(launch.ask(box.keeper.socket, request, [box.files[slot] for slot in order])[1][0])
+    lines = (box.directory / "slots").read_text().splitlines()
+    assert lines == [link(box.files[slot]) for slot in order] + [""] * 11
     assert box.listed({3: box.files[3]}, adopt=True).keys() == {3, 4, 5}
 
 
 @pytest.mark.parametrize(
-    ("seats", "count"),
+    ("slots", "count"),
     [
         ([3, 3], 2),
         ([3, 4], 1),
@@ -170,16 +170,16 @@ def test_without_names_they_sit_in_their_order_as_older_daemons_mean_it(box: Box
         ([3, ""], 2),
         ([3, "4x"], 2),
         ([3, "99999999999999999999"], 2),
-        ([*SEATS, 3], 13),
-        ([*SEATS, *SEATS], 13),
+        ([*SLOTS, 3], 13),
+        ([*SLOTS, *SLOTS], 13),
         ([], 10),
     ],
 )
 def test_a_seat_that_is_none_taken_or_without_its_descriptor_is_refused(
-    box: Box, seats: list[int | str], count: int
+    box: Box, slots: list[int | str], count: int
 ) -> None:
     before = box.held()
-    assert box.refused(seats, count) == errno.EINVAL
+    assert box.refused(slots, count) == errno.EINVAL
     assert box.held() == before
     assert box.keeper.ask("exitd-list", ("at", 0)).kind == "exitd-ok"
 
@@ -194,8 +194,8 @@ def test_no_list_of_seats_crashes_the_keeper_or_costs_it_a_descriptor(box: Box) 
         st.integers(0, 14),
         st.booleans(),
     )
-    def try_one(kind: str, seats: list[int | str], count: int, adopt: bool) -> None:
-        message = box.request("/nowhere/exitd-shim", seats, adopt).replace(b"exitd-spawn", kind.encode(), 1)
+    def try_one(kind: str, slots: list[int | str], count: int, adopt: bool) -> None:
+        message = box.request("/nowhere/exitd-shim", slots, adopt).replace(b"exitd-spawn", kind.encode(), 1)
         with launch.connect(str(box.keeper.state)) as client, open("/dev/null") as file:
             socket.send_fds(client, [message], [file.fileno()] * count)
             assert fields.decode(launch.receive(client)[0]).kind == "exitd-refused"
@@ -206,7 +206,7 @@ def test_no_list_of_seats_crashes_the_keeper_or_costs_it_a_descriptor(box: Box) 
 
 def test_a_replacement_gets_what_was_kept_and_nothing_else_but_its_status_socket(box: Box) -> None:
     killed(box.begin(STAYS, box.files))
-    expected = {seat: link(box.files[seat]) for seat in (3, *KEPT)}
+    expected = {slot: link(box.files[slot]) for slot in (3, *KEPT)}
     before = box.held()
     for _ in range(3):
         assert box.listed({3: box.files[3]}, adopt=True) == expected
@@ -219,14 +219,14 @@ def test_exitd_has_copies_of_all_that_a_replacement_needs_but_the_input_and_anot
     killed(box.begin(STAYS, box.files))
     assert box.keeper.socket is not None
     message, passed = launch.ask(box.keeper.socket, fields.encode("exitd-copies", launch.key("box", 1)), [])
-    copies = dict(zip([int(seat) for _, seat in message.pairs], passed, strict=True))
+    copies = dict(zip([int(slot) for _, slot in message.pairs], passed, strict=True))
     try:
-        assert {seat: link(fd) for seat, fd in copies.items()} == {
-            seat: link(box.files[seat]) for seat in KEPT if seat != IN_WRITE
+        assert {slot: link(fd) for slot, fd in copies.items()} == {
+            slot: link(box.files[slot]) for slot in KEPT if slot != IN_WRITE
         }
         box.keeper.close()
         box.keeper = box.node.keeper()
-        expected = {seat: link(box.files[seat]) for seat in (3, *copies)}
+        expected = {slot: link(box.files[slot]) for slot in (3, *copies)}
         assert box.listed({3: box.files[3], **copies}, adopt=True) == expected
         assert box.listed({3: box.files[3]}, adopt=True) == expected  # it keeps them
         box.keeper.acknowledge("box")
@@ -239,7 +239,7 @@ def test_exitd_has_copies_of_all_that_a_replacement_needs_but_the_input_and_anot
 
 def test_an_upgrade_keeps_every_seat(box: Box) -> None:
     killed(box.begin(STAYS, box.files))
-    expected = {seat: link(box.files[seat]) for seat in (3, *KEPT)}
+    expected = {slot: link(box.files[slot]) for slot in (3, *KEPT)}
     before = box.held()
     for _ in range(2):
         upgrade(box.keeper)
@@ -250,28 +250,28 @@ def test_an_upgrade_keeps_every_seat(box: Box) -> None:
 
 
 def test_input_stays_open_when_the_shim_is_killed_until_the_keepers_copy_is_released(box: Box) -> None:
-    seats = dict(box.files)
-    container = seats.pop(12)
-    shim = box.begin(STAYS, seats)
+    slots = dict(box.files)
+    container = slots.pop(12)
+    shim = box.begin(STAYS, slots)
     os.close(box.files.pop(13))
     killed(shim)
     assert not wait_readable(container, 0.05)
-    ended(box.begin("echo more >&13", {3: seats[3]}, adopt=True))
+    ended(box.begin("echo more >&13", {3: slots[3]}, adopt=True))
     assert os.read(container, 100) == b"more\n"
     assert not wait_readable(container, 0.05)
     for _ in range(2):
         assert box.ask("exitd-release", ("seat", 13)).kind == "exitd-ok"
         assert os.read(container, 100) == b""
-    assert box.listed({3: seats[3]}, adopt=True).keys() == {3, 4, 5, 14, 15}
+    assert box.listed({3: slots[3]}, adopt=True).keys() == {3, 4, 5, 14, 15}
     box.keeper.acknowledge("box")
 
 
-@pytest.mark.parametrize("seats", [[], [3], [13, 12], [16], ["x"]])
-def test_only_what_is_ever_kept_can_be_released(box: Box, seats: list[int | str]) -> None:
+@pytest.mark.parametrize("slots", [[], [3], [13, 12], [16], ["x"]])
+def test_only_what_is_ever_kept_can_be_released(box: Box, slots: list[int | str]) -> None:
     killed(box.begin(STAYS, box.files))
     before = box.held()
     with pytest.raises(launch.KeeperRefused) as caught:
-        box.ask("exitd-release", *(("seat", seat) for seat in seats))
+        box.ask("exitd-release", *(("seat", slot) for slot in slots))
     assert (caught.value.number, box.held()) == (errno.EINVAL, before)
     box.keeper.acknowledge("box")
     with pytest.raises(launch.KeeperRefused) as caught:
@@ -305,7 +305,7 @@ def test_a_terminal_goes_on_when_its_shim_is_killed_and_is_hung_up_when_the_run_
     master, slave = pty.openpty()
     said, says = os.pipe()
     before = box.held()
-    shim = box.begin(STAYS, {seat: box.files[seat] for seat in (3, 14, 15)})
+    shim = box.begin(STAYS, {slot: box.files[slot] for slot in (3, 14, 15)})
     with contextlib.ExitStack() as stack:
         process = stack.enter_context(subprocess.Popen([sys.executable, "-c", ON_TERMINAL], stdin=slave, stdout=says))
         stack.callback(process.kill)  # before it is waited for, whatever has gone wrong
@@ -321,7 +321,7 @@ def test_a_terminal_goes_on_when_its_shim_is_killed_and_is_hung_up_when_the_run_
         upgrade(box.keeper)
         box.register(process.pid)
         assert box.listed({3: box.files[3]}, adopt=True) == {
-            **{seat: link(box.files[seat]) for seat in (3, 14, 15)},
+            **{slot: link(box.files[slot]) for slot in (3, 14, 15)},
             4: terminal,
         }
         ended(box.begin("echo hello >&4", {3: box.files[3]}, adopt=True))
@@ -346,11 +346,11 @@ def test_a_registration_with_two_descriptors_or_of_nobody_keeps_none(box: Box) -
     assert box.held() == before
 
 
-def anew(box: Box, *seats: int) -> None:
+def anew(box: Box, *slots: int) -> None:
     """What a shim says whose keeper is another one than at its begin."""
     pairs: list[tuple[str, str | int]] = [("pid", os.getpid()), ("started", 1), ("oom", "")]
-    pairs += [("seat", seat) for seat in seats]
-    box.ask("exitd-register", *pairs, fds=[box.files.get(seat, box.files[3]) for seat in seats])
+    pairs += [("seat", slot) for slot in slots]
+    box.ask("exitd-register", *pairs, fds=[box.files.get(slot, box.files[3]) for slot in slots])
 
 
 def test_a_run_that_registers_anew_is_known_with_all_that_its_shim_has_and_again_with_no_more(box: Box) -> None:
@@ -358,7 +358,7 @@ def test_a_run_that_registers_anew_is_known_with_all_that_its_shim_has_and_again
     for _ in range(3):
         anew(box, *KEPT)
         assert box.held() == before + len(KEPT)
-    assert box.listed({3: box.files[3]}, adopt=True) == {seat: link(box.files[seat]) for seat in (3, *KEPT)}
+    assert box.listed({3: box.files[3]}, adopt=True) == {slot: link(box.files[slot]) for slot in (3, *KEPT)}
     box.ask("exitd-release", ("seat", 13))
     box.keeper.acknowledge("box")
     assert box.held() == before
@@ -373,11 +373,11 @@ def test_an_input_that_is_not_named_any_more_is_given_up(box: Box) -> None:
     box.keeper.acknowledge("box")
 
 
-@pytest.mark.parametrize("seats", [(3,), (4, 6), (99,), (4, 5, 13, 14, 15, 8)])
-def test_of_a_run_that_registers_with_what_is_never_kept_nothing_is_known(box: Box, seats: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("slots", [(3,), (4, 6), (99,), (4, 5, 13, 14, 15, 8)])
+def test_of_a_run_that_registers_with_what_is_never_kept_nothing_is_known(box: Box, slots: tuple[int, ...]) -> None:
     before = box.held()
     with pytest.raises(launch.KeeperRefused):
-        anew(box, *seats)
+        anew(box, *slots)
     with pytest.raises(launch.KeeperRefused):
         box.register(os.getpid())
     assert box.held() == before
@@ -397,7 +397,7 @@ def test_a_pump_registers_with_what_it_has_though_it_knows_no_init(box: Box) -> 
     assert box.held() == before
 
 
-def test_a_stray_is_not_taken_for_the_program_of_a_pump(box: Box) -> None:
+def test_an_orphan_is_not_taken_for_the_program_of_a_pump(box: Box) -> None:
     assert box.keeper.socket is not None
     exec_: list[tuple[str, str | int]] = [
         ("id", "other"),
