@@ -131,14 +131,14 @@ class Shims:
         return True
 
     def _spawn(self, id: str, path: str, work: Work) -> tuple[launch.Created | launch.Failed | None, int]:
-        """With the numbers that the daemon gives a first shim."""
+        """With the slots that the daemon fills for a first shim."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(LIMIT_SECONDS)
         with ours:
             with theirs, _pipes(work) as pipes:
-                numbers = {slots.STATUS_FD: theirs.fileno(), **pipes}
-                request = launch.spawn_request(id, 1, "", path, self._shim, adopt=False, slots=[*numbers])
-                _, passed = launch.ask(self._socket, request, [*numbers.values()])
+                fds = {slots.STATUS_FD: theirs.fileno(), **pipes}
+                request = launch.spawn_request(id, 1, "", path, self._shim, adopt=False, slots=[*fds])
+                _, passed = launch.ask(self._socket, request, [*fds.values()])
             data, descriptors = launch.receive(ours)
             return launch.parse_status(data, descriptors) if data else None, passed[0]
 
@@ -151,11 +151,11 @@ def _pipes(work: Work) -> Iterator[dict[int, int]]:
         wanted += [(slots.OUT_FD, slots.OUT_WRITE_FD), (slots.ERR_FD, slots.ERR_WRITE_FD)]
     if work.stdin and not work.tty:
         wanted.append((slots.IN_FD, slots.IN_WRITE_FD))
-    numbers = {slot: fd for pair in wanted for slot, fd in zip(pair, os.pipe(), strict=True)}
+    fds = {slot: fd for pair in wanted for slot, fd in zip(pair, os.pipe(), strict=True)}
     try:
-        yield numbers
+        yield fds
     finally:
-        for fd in numbers.values():
+        for fd in fds.values():
             os.close(fd)
 
 

@@ -85,7 +85,7 @@ def pidfd_exit_status(pidfd: int) -> int | None:
 
 def end_cgroup(directories: Sequence[str], limit_ms: int, spared_pid: int = 0) -> None:
     """SIGKILL for everybody in these directories of cgroups and below them, but for one and the caller; returns when
-    they are dead. TimeoutError: after `limit_ms` milliseconds one lives."""
+    they are dead. TimeoutError: after `limit_ms` milliseconds one still lives."""
     paths = [ffi.new("char[]", os.fsencode(directory)) for directory in directories]
     _check(lib.cgroup_end(paths, len(paths), spared_pid, limit_ms), f"the end of everybody in {directories}")
 

@@ -167,7 +167,7 @@ static void end_tree(int dir_fd, int depth, struct ending *e)
 }
 
 /* SIGKILL for everybody in these cgroups and below them, but for one pid and the caller itself; returns when they are
- * dead. 0, or -ETIMEDOUT: after `limit_ms` there is a process still. Directories that are not there are empty. */
+ * dead. 0, or -ETIMEDOUT: after `limit_ms` a process still lives. Directories that are not there are empty. */
 int cgroup_end(const char *const *paths, int count, int spared_pid, int limit_ms)
 {
 	struct ending e = { .spared_pid = spared_pid, .dying_fd = -1,

@@ -1,5 +1,5 @@
-/* Look, record, end the rest, report, reap: in this order a kill at any instruction leaves the code with one of them. Before
- * the record the zombie keeps it for the keeper; between record and reap both know and say the same. */
+/* Look, record, end the rest, report, reap: in this order a kill at any instruction leaves the code in the zombie, for the
+ * keeper, or in the record. Between record and reap both know and say the same. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -67,7 +67,7 @@ static int code_of(const struct shim *shim, const siginfo_t *info, int began)
 }
 
 /* Whether the zombie had executed a program. What cannot be read now (ENFILE, ENOMEM) can be in a moment; -1: it cannot
- * tell. */
+ * be known. */
 static int has_begun(int pid)
 {
 	struct proc_stat stat;

@@ -1,5 +1,5 @@
 /* One batch of output at a time. The bytes lie in the stage, a pipe that the keeper holds too, from before the first of
- * them is written until after the last; where the logs ended before is in the file `progress`. A program that finds the stage
+ * them is written until after the last; where the logs ended before is in the file `progress`. A shim that finds the stage
  * full cuts the logs back to there and does the batch again. Each of these calls is done whole or not at all, whenever
  * a SIGKILL comes: pwrite within a page, splice from pipe to pipe and to /dev/null. */
 #include <errno.h>

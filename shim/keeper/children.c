@@ -62,8 +62,8 @@ static int may_be_of(const struct run *run, const struct proc_stat *stat)
 	return has < 0 ? has : !has;
 }
 
-/* What a runtime had begun of an exec when it died with its shim: it leads a session and has executed a program. Two such
- * execs at a time: whose end this is, cannot be said. 0 and `out`, NULL for none; or -errno: it cannot be said now. */
+/* What a runtime had begun of an exec when it died with its shim: it leads a session and has executed a program. With two
+ * such execs at a time it cannot be known whose end this is. 0 and `out`, NULL for none; or -errno: it cannot be said now. */
 static int run_of_orphan(struct keeper *k, int pid, const struct proc_stat *stat, struct run **out)
 {
 	struct run *found = NULL;
@@ -90,7 +90,7 @@ static int run_of_orphan(struct keeper *k, int pid, const struct proc_stat *stat
 	return 0;
 }
 
-/* Whose end this zombie is: 0 and the run, NULL for none's. -errno: the zombie, or whose it may be, cannot be read now. */
+/* Whose end this zombie is: 0 and the run, NULL for no run's. -errno: the zombie, or whose it may be, cannot be read now. */
 static int whose(struct keeper *k, int pid, struct proc_stat *stat, struct run **run)
 {
 	int error = proc_stat_read(stat, pid);

@@ -7,7 +7,7 @@
 
 #define STDIO_FDS 5	/* by position, as a daemon before the slots had names: status and both ends of two pipes */
 
-/* Where the run's copy of what sits at `seat` is; NULL when none is ever kept. */
+/* Where the run's copy of what lies at `slot` is; NULL when none is ever kept. */
 int *slots_kept(struct run *run, int slot)
 {
 	switch (slot) {
@@ -29,7 +29,7 @@ static int number_of(const char *text)
 }
 
 /* Fills `fds`, one for each slot from the first on, -1 for an empty one: the n-th of the request's `seat` keys says
- * where its n-th descriptor goes; without such keys they sit in their order. 0 or -EINVAL. */
+ * where its n-th descriptor goes; without such keys they lie in their order. 0 or -EINVAL. */
 int slots_read(const char *text, size_t size, const int *given, int count, int *fds)
 {
 	const char *keys[SLOT_COUNT];

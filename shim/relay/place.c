@@ -119,8 +119,8 @@ int place_dial_exitd(const char *state)
 	return -EPERM;
 }
 
-/* Whether a process listens there, or may: a full queue has a reader, and want of descriptors or memory says nothing.
- * `is_promised`: he learns that containerd will come. */
+/* Whether a process listens there, or may: a full queue has a listener, and want of descriptors or memory says nothing.
+ * `is_promised`: it learns that containerd will come. */
 bool place_is_served(const char *path, int is_promised)
 {
 	int fd = place_dial(path), is_told = 1;

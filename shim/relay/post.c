@@ -17,7 +17,7 @@ static void drop(struct relay *r)
 	courier_down(&r->courier);
 }
 
-/* A full queue has a reader, and is tried again. */
+/* A full queue has a listener, and is tried again. */
 static void dial(struct relay *r, int64_t now_ms)
 {
 	const char *path = r->words->events;

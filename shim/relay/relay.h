@@ -45,7 +45,7 @@ enum {
 	OVERDUE_MS = 3000,		/* ... leave a Wait for what has ended unanswered, until the relay answers it */
 	DELETE_MS = 8000,		/* likewise: containerd's CRI gives a Delete up after 10 s */
 	SHUTDOWN_MS = 2500,		/* ... and containerd a Shutdown after 3 s */
-	STATS_MS = 1500,		/* ... and a client statistics, which must not hang */
+	STATS_MS = 1500,		/* ... and Stats unanswered: a node's statistics must not hang */
 	BRING_MS = 1000,		/* between attempts to bring an event of the relay's own */
 	READ_MS = 1000,			/* for who reads the output, between init's end and the answer of a Wait */
 	TASKS_MAX = 256,		/* with their execs, that the relay knows the ends of */

@@ -164,7 +164,7 @@ void witness_watched(struct witness *w, struct task *t, int pid, uint64_t starte
 	go_to(w, t, TASK_WATCHED);
 }
 
-/* init has ended. Its record is looked for a moment later: as a rule exitd has reported it by then, and a reader
+/* init has ended. Its record is looked for a moment later: as a rule exitd has reported it by then, and a reader of
  * the output has READ_MS for the rest of it before a Wait is answered. */
 void witness_dead(struct witness *w, struct task *t, int64_t now_ms)
 {
@@ -269,7 +269,7 @@ static int success(const struct task *t, const struct request *r, char *out, siz
 	return inner.overflow || whole.overflow ? 0 : (int)whole.used;
 }
 
-/* Of signals to all processes none is left to get them. */
+/* A signal to all processes succeeds: none is left to get it. */
 static int no_process(const struct request *r, char *out, size_t room)
 {
 	const char *at = r->payload.at, *end = r->payload.at + r->payload.size;
@@ -384,8 +384,8 @@ static bool is_vouched(const struct task *t, const struct request *r)
 	return !t->exec.size && (is(r->method, "Connect") || (is(r->method, "State") && t->state_path));
 }
 
-/* A State, Pids or Connect of a task whose init is known: as witness_answer. exitd has never been asked for it, and whether a
- * task is there, and lives, containerd has to get an answer: else it gives a living one up. `is_asked`: exitd is
+/* A State, Pids or Connect of a task whose init is known: as witness_answer. exitd has never been asked for it, and containerd
+ * has to hear whether a task is there, and lives: else it gives a living one up. `is_asked`: exitd is
  * there, and answers what is not certain. */
 int witness_last(const struct witness *w, const struct request *r, int is_asked, char **out)
 {

@@ -200,7 +200,7 @@ def _details(error: grpc.RpcError) -> tuple[Any, ...]:
 
 
 def _introduce(path: str) -> tuple[socket.socket | None, Metadata]:
-    """The open connection that proves who we are, and the metadata that refers to it. Nothing there: none is asked."""
+    """The open connection that proves who we are, and the metadata that refers to it. None there: no proof is asked."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     connection.settimeout(GREETING_SECONDS)
     try:

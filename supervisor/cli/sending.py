@@ -65,7 +65,7 @@ class SentInput:
 
 
 class Sender:
-    """A thread sends what it is given; the giver waits only once `most_bytes` are queued. Methods may be called
+    """A thread sends what it is given; the caller waits only once `most_bytes` are queued. Methods may be called
     from any thread."""
 
     def __init__(self, most_bytes: int, closes: bool) -> None:

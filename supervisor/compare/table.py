@@ -127,4 +127,4 @@ def _faults(report: CompareReport, named: dict[str, str]) -> list[str]:
                 reported = ", ".join(dict.fromkeys(clean(fault.told) for fault in mine))
                 verdicts = ", ".join(dict.fromkeys(short(clean(fault.verdict), 9) for fault in mine))
                 rows.append((short(clean(f"{victim} {act}"), 18), named[way], verdicts, reported))
-    return _block("A monitor dies at the exit", ("fault", "way", "verdict", "reported"), rows, 4)
+    return _block("A process dies at the exit", ("fault", "way", "verdict", "reported"), rows, 4)

@@ -172,7 +172,7 @@ class TaskServer:
         async def handler(asked: Any, call: Call) -> Message:
             caller = _caller(call)
             name = (caller.namespace, _id_of(asked), getattr(asked, "exec_id", ""))
-            answer = await self._turns.run(caller.key, name, lambda: _surely(work, asked, caller))
+            answer = await self._turns.run(caller.key, name, lambda: _answered_by(work, asked, caller))
             call.flags |= KEEP if keep else 0
             first(asked, call)
             return answer
@@ -279,7 +279,7 @@ class TaskServer:
 MOST_KEYS = 300  # SQLite's limits of variables and of an expression's depth; the rest is forgotten after an hour
 
 
-async def _surely(work: Handler, request: Any, caller: Caller) -> Message:
+async def _answered_by(work: Handler, request: Any, caller: Caller) -> Message:
     return await work(request, caller)
 
 

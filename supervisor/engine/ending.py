@@ -49,7 +49,7 @@ class Ending(Participant):
     """Ends runs, for callers and for policies.
 
     An end that takes time (by a policy, or with a hook before the stop signal) is stored with its run and the time of
-    its SIGKILL when it begins: the next exitd completes it, whichever request it came from.
+    its SIGKILL when it begins: the next exitd completes it, whichever request or policy it came from.
     """
 
     def __init__(self, node: Node, manager: ContainerRuntimes, execs: Execs, hooks: HookRunner) -> None:
@@ -71,8 +71,8 @@ class Ending(Participant):
         *,
         final: bool = False,
     ) -> None:
-        """What a policy ends: as `stop`, and no request's but the policy's. No grace: the container's own. One that is
-        ending by itself is not said to have been ended by the policy. `run`: that one and no other; 0: the current
+        """What a policy ends: as `stop`, but at the policy's wish and no caller's. No grace: the container's own. One that
+        is ending by itself is not said to have been ended by the policy. `run`: that one and no other; 0: the current
         one. `final`: no policy begins another run after it."""
         container = await made(self._containers, await self._containers.find(id))
         if run and container.run != run:
@@ -136,7 +136,7 @@ class Ending(Participant):
         await self._kill(container, asked, final=final)
 
     def _is_deaf(self, container: Container) -> bool:
-        """Return whether it does not hear anything but SIGKILL, now and for as long as no request needs it to."""
+        """Return whether it does not hear anything but SIGKILL, now and until a request starts or resumes it."""
         is_frozen = container.phase is Phase.PAUSED and container.id not in self._node.frozen
         return container.phase is Phase.CREATED or is_frozen
 
@@ -178,7 +178,7 @@ class Ending(Participant):
             try:
                 await self._complete(now, asked)
             except (ExitdError, OSError):
-                self._node.spawn(self._take_up(now, asked, AGAIN_SECONDS))  # no caller may ask again
+                self._node.spawn(self._take_up(now, asked, AGAIN_SECONDS))  # perhaps no caller asks again
                 raise
 
     async def _kill_kept(self, container: Container, asked: Asked, *, final: bool) -> None:

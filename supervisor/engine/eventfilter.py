@@ -1,6 +1,6 @@
 """Which events a caller wants to see, where that depends on their containers: on images and labels, which no event has.
 
-A container counts as it is, or was when the filter saw it last: one that was removed before belongs to none any more.
+A container counts as it is, or was when the filter saw it last: one that was removed before matches nothing any more.
 """
 
 from collections.abc import Callable, Iterable

@@ -163,7 +163,7 @@ class Execs(Participant):
         else:
             self._arm(live)
 
-    async def _surely(self, live: Live, happening: ExecHappening) -> bool:
+    async def _apply_until_stored(self, live: Live, happening: ExecHappening) -> bool:
         """A step that no caller can repeat: tried until it is stored. False: it was refused, something was quicker."""
         try:
             await self._node.storing.retry(live.name, lambda: self._apply(live, happening, patient=True))
@@ -198,14 +198,14 @@ class Execs(Participant):
     async def _make(self, live: Live) -> Exec:
         try:
             made = await self._manager.of(live.container).create_exec(live.container, live.exec)
-            await self._surely(live, execs.ExecMade(made.init, made.shim, made.oom_kills, made.unseen))
+            await self._apply_until_stored(live, execs.ExecMade(made.init, made.shim, made.oom_kills, made.unseen))
             if made.init is None:
                 live.held = live.held or self._unseen()
             else:
                 self._node.spawn(self._kill_if_container_ended(live))
             return live.exec
         except Exception as error:  # whatever it was: nothing may stay in this phase for ever
-            await self._surely(live, execs.ExecMakeFailed(str(error) or repr(error)))
+            await self._apply_until_stored(live, execs.ExecMakeFailed(str(error) or repr(error)))
             if isinstance(error, ExitdError):
                 with contextlib.suppress(OSError):  # no room to look
                     self._refuse_unless_running(live.container, error)
@@ -253,7 +253,7 @@ class Execs(Participant):
         live.timer = None
         log_it = log.debug if live.exec.by.policy else log.info
         log_it("exec has reached its limit", container=live.key.container, exec=live.key.exec_id)
-        if await self._surely(live, execs.ExecEndAsked(Asked(Reason.TIMEOUT, execs.TIMEOUT, SIGKILL))):
+        if await self._apply_until_stored(live, execs.ExecEndAsked(Asked(Reason.TIMEOUT, execs.TIMEOUT, SIGKILL))):
             await self._end_whole(live)
 
     async def _end_whole(self, live: Live) -> None:
@@ -291,7 +291,7 @@ class Execs(Participant):
         report = await room.retry(lambda: self._second_witness.weigh(live.container, report, known))
         is_killed = report.status == Signaled(SIGKILL)
         with_container = is_killed and await room.retry(lambda: self._ends_with_container(live))
-        await self._surely(live, execs.ExecEnded(report, with_container))
+        await self._apply_until_stored(live, execs.ExecEnded(report, with_container))
         self._node.pending.discard(live.key)
 
     async def _ends_with_container(self, live: Live) -> bool:
@@ -442,10 +442,10 @@ class Execs(Participant):
             else await self._manager.of(live.container).begun_exec(live.container, live.exec)
         )
         if begun is NoProcess.NEVER_BEGAN:
-            await self._surely(live, execs.ExecMakeFailed("the daemon ended while it was being made"))
+            await self._apply_until_stored(live, execs.ExecMakeFailed("the daemon ended while it was being made"))
         else:
             init = begun if isinstance(begun, Process) else None
-            await self._surely(live, execs.ExecMade(init, None, live.container.oom_told, unseen=True))
+            await self._apply_until_stored(live, execs.ExecMade(init, None, live.container.oom_told, unseen=True))
 
     def _unseen(self) -> Report:
         """The end of one of which no process is known."""

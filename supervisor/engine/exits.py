@@ -70,7 +70,7 @@ log = structlog.get_logger(__name__)
 
 
 class SecondWitness:
-    """Who counts memory kills in a container's cgroup besides the runtime family: here, nothing."""
+    """What counts memory kills in a container's cgroup besides the runtime family: here, nothing."""
 
     async def weigh(self, container: Container, report: Report, known: KnownKills) -> Report:
         """Return the report with the memory kills that can be found out besides."""

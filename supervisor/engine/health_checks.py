@@ -196,7 +196,7 @@ class _Check:
     timer: asyncio.TimerHandle | None = None
     probing: asyncio.Task[None] | None = None
     resting: bool = False  # its container is about to be paused
-    acting: bool = False  # its container is being ended: how it is needs no probe
+    acting: bool = False  # its container is being ended: it needs no probe
     over: bool = False
 
 

@@ -148,8 +148,8 @@ class HookKeeper(Participant):
                 happening = lifecycle.HookMoved(container.run, HookKind.POST_START, HookStage.DONE)
                 await self._node.apply_until_stored(container.id, happening)
                 return
-            if await self._insisted(container, partial(self._once, container, action)) is False:
-                await self._insisted(
+            if await self._retried(container, partial(self._once, container, action)) is False:
+                await self._retried(
                     container, partial(self._end, container.id, Reason.HEALTH, POST_START, None, container.run)
                 )
         finally:
@@ -159,7 +159,7 @@ class HookKeeper(Participant):
         await self._runner.until_thawed(container, None)
         return await self._runner.once(container, HookKind.POST_START, action, POST_START_SECONDS)
 
-    async def _insisted(self, container: Container, work: Callable[[], Awaitable[T]]) -> T | None:
+    async def _retried(self, container: Container, work: Callable[[], Awaitable[T]]) -> T | None:
         """Return what the work returns, which is done again after a failure while the run goes on; None: it does not,
         or its end has begun."""
         while (now := self._node.containers.get(container.id)) is not None and now.run == container.run:

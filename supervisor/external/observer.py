@@ -400,7 +400,7 @@ class Observer:
         await self._names_known(eye)
         if eye.one is None or eye.dropped:
             return
-        await self._surely(eye.one, report, await self._kills_of(eye.one, report, eye.kills))
+        await self._commit_until_stored(eye.one, report, await self._kills_of(eye.one, report, eye.kills))
         self._forget(eye)
         self._watches.count_exit(eye.target)
 
@@ -408,7 +408,7 @@ class Observer:
         self._background.spawn(self._end_unwatched(one, report))
 
     async def _end_unwatched(self, one: Observed, report: Report) -> None:
-        await self._surely(one, report, await self._kills_of(one, report, one.kills_outlived))
+        await self._commit_until_stored(one, report, await self._kills_of(one, report, one.kills_outlived))
         self._free(one.container, one.run)
         self._watches.count_exit(one.target)
 
@@ -417,7 +417,7 @@ class Observer:
         inner, known = cgroups.inside_or_nowhere(one.cgroup), KnownKills(one.kills_outlived)
         return (await self._second_witness(replace(report, oom_kills=kills), inner, known)).oom_kills
 
-    async def _surely(self, one: Observed, report: Report, kills: int) -> None:
+    async def _commit_until_stored(self, one: Observed, report: Report, kills: int) -> None:
         await self._storing.retry(f"{one.container} {one.run}", lambda: self._commit_end(one, report, kills))
 
     async def _commit_end(self, one: Observed, report: Report, kills: int) -> None:

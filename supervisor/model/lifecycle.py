@@ -117,8 +117,8 @@ class Resumed:
 @frozen
 class EndAsked:
     """A caller or a policy wants the current run to end, or sent a signal that may end it. `run`: that run and no
-    other; 0: the one that there is. `until`: the caller is to go on, and after a crash the next exitd, until SIGKILL
-    at this moment. `final`: no policy begins another run after it."""
+    other; 0: the one that there is. `until`: exitd is to go on, and after a crash the next one, until SIGKILL at this
+    moment. `final`: no policy begins another run after it."""
 
     asked: Asked
     run: int = 0
@@ -591,7 +591,7 @@ def _end_asked(c: Container, happening: EndAsked, moment: Moment) -> Step:
 
 
 def _termination(c: Container, until: BootTime) -> Termination:
-    """A second one may only bring SIGKILL nearer; the hook is the run's, whichever request ends it."""
+    """A second one may only bring SIGKILL nearer; the hook is the run's, whichever request or policy ends it."""
     old = c.ending
     if old is None or old.run != c.run:
         return Termination(c.run, until)

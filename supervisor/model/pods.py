@@ -121,7 +121,7 @@ class Duty(StrEnum):
     REVIVE = "revive"  # a member of the previous sandbox, which its own policy would have restarted
     REMOVE = "remove"  # an ended member of a pod that is being removed
     DISMISS = "dismiss"  # a sidecar, after the last of those that it served
-    EXPIRE = "expire"  # a member that lives or would live on when the pod's time is over
+    EXPIRE = "expire"  # a container that lives or would live on when the pod's time is over
     EVICT = "evict"  # the same, when one of its volumes has outgrown its limit
 
 

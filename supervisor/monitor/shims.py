@@ -174,9 +174,8 @@ class Shims:
             if error.was_closed and await descriptors.is_heard(limit_seconds):  # it had started the shim, and died then
                 await room.retry(lambda: self._found_at_work(watch))
                 return True
-            if (
-                adopt and not descriptors.has_copies and not error.is_there
-            ):  # then no process has the output's other end
+            # Then no process has the output's other end.
+            if adopt and not descriptors.has_copies and not error.is_there:
                 raise ShimFailed(f"no keeper: {error}") from error
             if adopt and not error.is_gone:  # a slow one has more of the run than exitd, and may have begun a shim
                 raise Busy(f"no answer of the keeper yet: {error}") from error

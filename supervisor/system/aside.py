@@ -53,9 +53,8 @@ class _Threads:
         work: Work | None = given.get()
         while work is not None:
             report = work()
-            self._idle.append(
-                given
-            )  # first, so that the caller, when it has the result, finds this thread for the next work
+            # First, so that the caller, when it has the result, finds this thread for the next work.
+            self._idle.append(given)
             report()
             del report, work  # with what they have of a result or an error
             work = self._next(given)

@@ -115,7 +115,7 @@ class PathWatch:
             watches.add(directory, _MASK, partial(self._changed, directory, frozenset(wanted)))
 
     def _changed(self, directory: str, names: frozenset[str], item: Item) -> None:
-        """One directory's changes: all but the look-ups on our way are another watch's."""
+        """One directory's changes: those of names that are not on our way are passed over."""
         if not isinstance(item, FileChange) or not item.name:
             self._on_change()
         elif item.name in names and item.mask & IN_CREATE and not item.mask & IN_ISDIR:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tests.attack.here import here
 from tests.attack.report import Machine
-from tests.soak import report
+from tests.soak import report, stub
 from tests.soak.regression import LEAST, Verdict
 from tests.soak.run import Plan, Result, Sample, soak
 
@@ -27,7 +27,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--hours", type=float, default=0, metavar="H", help="end after so long")
     parser.add_argument("--every", type=int, default=0, metavar="N", help="lives between two samples")
     parser.add_argument("--warm-up", type=int, default=-1, metavar="N", help="lives before the first sample")
-    parser.add_argument("--runtime", default="runc", metavar="NAME", help="the OCI runtime of all lives")
+    parser.add_argument(
+        "--runtime", default="runc", metavar="NAME", help="the OCI runtime of all lives; stub: one without containers"
+    )
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.json", help="everything, for machines")
     parser.add_argument("--page", type=pathlib.Path, metavar="FILE.md", help="everything, for people")
     parser.add_argument("--judge", type=pathlib.Path, metavar="FILE.json", help="no soak: an earlier one's --out anew")
@@ -67,8 +69,9 @@ def _judged_anew(asked: argparse.Namespace) -> tuple[Machine, Result]:
 def _soaked(asked: argparse.Namespace) -> tuple[Machine, Result]:
     if os.geteuid() != 0:
         sys.exit("containers need root: run it as root")
-    machine = here(asked.runtime)  # before files are written into the tree
-    return machine, soak(planned(asked), _show, asked.runtime)
+    with stub.runtime(asked.runtime) as runtime:
+        machine = here(runtime)  # before files are written into the tree
+        return machine, soak(planned(asked), _show, runtime)
 
 
 def _show(sample: Sample) -> None:

@@ -120,7 +120,7 @@ def test_the_runtimes_environment_is_the_daemons_without_its_log_and_systemds_so
     assert not [line for line in lines if line.startswith(("NOTIFY_SOCKET", "ISULAD_SHIIM"))]
 
 
-def test_a_shim_holds_its_seats_its_fifo_and_nothing_of_the_daemons(isulad: Daemon) -> None:
+def test_a_shim_holds_its_slots_its_fifo_and_nothing_of_the_daemons(isulad: Daemon) -> None:
     box = isulad.container("box", "/bin/sleep", "1000").create()
     box.start()
     links = {os.path.realpath(path) for path in pathlib.Path(f"/proc/{box.pid}/fd").iterdir()}

@@ -137,7 +137,7 @@ NAMESPACES = ((8, "net"), (9, "ipc"), (10, "uts"), (11, "pid"))
         [3, 14, 15, 9, 8],
     ],
 )
-def test_each_descriptor_comes_to_the_seat_it_was_meant_for_and_to_no_other(box: Box, order: list[int]) -> None:
+def test_each_descriptor_comes_to_the_slot_it_was_meant_for_and_to_no_other(box: Box, order: list[int]) -> None:
     before = box.held()
     assert box.listed({slot: box.files[slot] for slot in order}) == {slot: link(box.files[slot]) for slot in order}
     assert box.held() == before + len(set(order) & set(KEPT))
@@ -175,7 +175,7 @@ def test_without_names_they_sit_in_their_order_as_older_daemons_mean_it(box: Box
         ([], 10),
     ],
 )
-def test_a_seat_that_is_none_taken_or_without_its_descriptor_is_refused(
+def test_a_slot_that_is_none_taken_or_without_its_descriptor_is_refused(
     box: Box, slots: list[int | str], count: int
 ) -> None:
     before = box.held()
@@ -184,7 +184,7 @@ def test_a_seat_that_is_none_taken_or_without_its_descriptor_is_refused(
     assert box.keeper.ask("exitd-list", ("at", 0)).kind == "exitd-ok"
 
 
-def test_no_list_of_seats_crashes_the_keeper_or_costs_it_a_descriptor(box: Box) -> None:
+def test_no_list_of_slots_crashes_the_keeper_or_costs_it_a_descriptor(box: Box) -> None:
     before = box.held()
 
     @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
@@ -237,7 +237,7 @@ def test_exitd_has_copies_of_all_that_a_replacement_needs_but_the_input_and_anot
             os.close(fd)
 
 
-def test_an_upgrade_keeps_every_seat(box: Box) -> None:
+def test_an_upgrade_keeps_every_slot(box: Box) -> None:
     killed(box.begin(STAYS, box.files))
     expected = {slot: link(box.files[slot]) for slot in (3, *KEPT)}
     before = box.held()

@@ -124,7 +124,7 @@ def _table(table: Table) -> Markup:
 
 def _faults(report: CompareReport) -> Markup:
     """Who was killed or stopped just when a container ended, and what each way then said."""
-    title = "A monitor is killed or stopped when a container ends"
+    title = "A process is killed or stopped when a container ends"
     if not report.faults:
         return _section("faults", title, _soft("No fault was tried."))
     by_way = {way: mine for way in keys(report) if (mine := [fault for fault in report.faults if fault.way == way])}

@@ -22,9 +22,8 @@ from supervisor.model.errors import BadRequest, RuntimeMissing, ShimFailed
 from supervisor.runtime.foreign_shim.verdict import instant_ns
 from supervisor.runtime.oci.runtime import NOT_PASSED_ON, SEARCH_PATH
 
-NO_PUBLISHER = (
-    "/bin/false"  # as the program that publishes events: some shims require a name, but none calls it any more
-)
+# As the program that publishes events: some shims require a name, but none calls it any more.
+NO_PUBLISHER = "/bin/false"
 FIRST_SHOWN, LAST_SHOWN = 100, 400  # characters of a shim's output in an error: the reason is at the end
 FIRST_BOOTSTRAP = (2, 3)  # the first release of containerd whose shims expect the message on stdin
 VERSIONS = (2, 3)  # of the Task service

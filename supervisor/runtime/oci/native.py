@@ -149,7 +149,7 @@ class NativeContainers:
             created = status
             waits_in = await room.retry(lambda: self._waits_in(container, created))
             init = self._watching.hold(watch, status)
-            self._watching.spawn(self._mark_surely(container, own.cgroups_path))  # while the run is being stored
+            self._watching.spawn(self._mark_until_done(container, own.cgroups_path))  # while the run is being stored
             return CreatedRun(init, watch.shim, self.monitored_by(key), waits_in)
         failure = await self._place.making.run(
             f"looking for the command of {container.spec.name or container.id}",
@@ -172,7 +172,7 @@ class NativeContainers:
             log.warning("which program waits for its start is not known", container=container.id, why=str(error))
             return ""
 
-    async def _mark_surely(self, container: Container, cgroup: str) -> None:
+    async def _mark_until_done(self, container: Container, cgroup: str) -> None:
         """Mark them, however long there are no descriptors to look at them with. If this daemon is killed before, the
         next one does it when it finds the run."""
 

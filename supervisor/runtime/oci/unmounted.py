@@ -1,7 +1,7 @@
 """Overlays that are out of sight, until the kernel has let go of them in a thread of their own.
 
 With the last reference to an overlay the kernel writes out the whole file system of its upper layer, which has exitd's
-database and all other files, and the process that drops that reference waits. A layer is removed before: its own pages
+database and all other files, and the thread that drops that reference waits. A layer is removed before: its own pages
 need not be written any more.
 """
 

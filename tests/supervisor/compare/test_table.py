@@ -17,7 +17,7 @@ ANY = reports(st.text(st.characters(), max_size=90), st.floats(-1e15, 1e15))
 
 def test_a_whole_report_has_a_block_for_each_thing_measured() -> None:
     text = table(made_up())
-    for title in ("What stays with a pod", "Start and exit", "Exit storms", "The daemon is killed", "A monitor dies"):
+    for title in ("What stays with a pod", "Start and exit", "Exit storms", "The daemon is killed", "A process dies"):
         assert title in text
     assert "kernel: Linux 6.18.0" in text
     assert "not measured: conmon alone: conmon is not on this machine's PATH" in text

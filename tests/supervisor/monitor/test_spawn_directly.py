@@ -17,33 +17,33 @@ from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.system.processes import children_of
 
 SLOTS = range(slots.STATUS_FD, slots.SLOTS_END)
-LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >places; true"
+LISTS = "for n in {3..16}; do readlink /proc/self/fd/$n || echo; done >wanted; true"
 # Files at the numbers that are given, and their slots, in a process of its own: in this one the slots belong to others.
 SPAWNS = """
 import os, sys
 from supervisor.monitor import keeper
-directory, places, *numbers = sys.argv[1:]
+directory, wanted, *numbers = sys.argv[1:]
 for number in numbers:
     fd = os.open(f"{directory}/file{number}", os.O_RDONLY | os.O_CREAT)
     os.dup2(fd, 100 + int(number), inheritable=False)
 os.closerange(3, 100)
 sources = [os.dup2(100 + int(number), int(number), inheritable=False) for number in numbers]
 before = os.listdir("/proc/self/fd")
-wanted = dict(zip(map(int, places.split(",")), sources, strict=True))
-pid = keeper.spawn_directly("/bin/bash", "script", directory, wanted, adopt=False)
+given = dict(zip(map(int, wanted.split(",")), sources, strict=True))
+pid = keeper.spawn_directly("/bin/bash", "script", directory, given, adopt=False)
 assert os.waitpid(pid, 0)[1] == 0
 assert os.listdir("/proc/self/fd") == before
 assert os.getcwd() == "/"
 """
 
 
-def found(directory: pathlib.Path, numbers: list[int], places: list[int]) -> dict[int, str]:
+def found(directory: pathlib.Path, numbers: list[int], wanted: list[int]) -> dict[int, str]:
     """The names of the files that a shim finds in its slots when the daemon has them at `numbers`."""
     (directory / "script").write_text(LISTS)
-    words = [sys.executable, "-c", SPAWNS, str(directory), ",".join(map(str, places)), *map(str, numbers)]
+    words = [sys.executable, "-c", SPAWNS, str(directory), ",".join(map(str, wanted)), *map(str, numbers)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    lines = (directory / "places").read_text().splitlines()
+    lines = (directory / "wanted").read_text().splitlines()
     return {slot: os.path.basename(line) for slot, line in enumerate(lines, slots.STATUS_FD) if line}
 
 
@@ -59,14 +59,14 @@ def found(directory: pathlib.Path, numbers: list[int], places: list[int]) -> dic
         [30, 3, 31, 4, 32, 5, 33, 6],
     ],
 )
-def test_no_descriptor_is_overwritten_before_it_is_in_its_seat(tmp_path: pathlib.Path, numbers: list[int]) -> None:
-    places = list(SLOTS)[: len(numbers)]
-    assert found(tmp_path, numbers, places) == {s: f"file{number}" for s, number in zip(places, numbers, strict=True)}
+def test_no_descriptor_is_overwritten_before_it_is_in_its_slot(tmp_path: pathlib.Path, numbers: list[int]) -> None:
+    wanted = list(SLOTS)[: len(numbers)]
+    assert found(tmp_path, numbers, wanted) == {s: f"file{number}" for s, number in zip(wanted, numbers, strict=True)}
 
 
 def test_nobody_sits_where_nobody_was_placed(tmp_path: pathlib.Path) -> None:
-    places = [3, 4, 5, 6, 7, 12, 13, 14, 15]
-    assert found(tmp_path, [*range(3, 12)], places) == {s: f"file{n}" for n, s in enumerate(places, 3)}
+    wanted = [3, 4, 5, 6, 7, 12, 13, 14, 15]
+    assert found(tmp_path, [*range(3, 12)], wanted) == {s: f"file{n}" for n, s in enumerate(wanted, 3)}
 
 
 @pytest.mark.parametrize("program", ["/nowhere/exitd-shim", "/etc/passwd"])

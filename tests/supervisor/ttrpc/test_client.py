@@ -151,7 +151,7 @@ async def test_a_full_queue_of_connections_is_waited_for_within_the_limit(tmp_pa
 async def test_a_look_up_that_hangs_holds_up_nobody_and_its_socket_is_closed_when_it_has_ended(tmp_path: Path) -> None:
     """The number of a socket that a thread is about to connect must not become another's."""
     threads, before = HangingLooks(), len(open_now())
-    with pytest.raises(Closed, match=r"nobody takes a connection on .* within 0\.05 s"):
+    with pytest.raises(Closed, match=r"no process takes a connection on .* within 0\.05 s"):
         await TtrpcClient.connect(str(tmp_path / "nobody"), seconds=0.05, looks=threads)
     assert len(open_now()) == before + 1
     threads.go.set()
