@@ -71,9 +71,9 @@ class Ending(Participant):
         *,
         final: bool = False,
     ) -> None:
-        """What a policy ends: as `stop`, but at the policy's wish and no caller's. No grace: the container's own. One that
-        is ending by itself is not said to have been ended by the policy. `run`: that one and no other; 0: the current
-        one. `final`: no policy begins another run after it."""
+        """What a policy ends: as `stop`, but at the policy's wish and no caller's. No grace: the container's own. One
+        that is ending by itself is not said to have been ended by the policy. `run`: that one and no other; 0: the
+        current one. `final`: no policy begins another run after it."""
         container = await made(self._containers, await self._containers.find(id))
         if run and container.run != run:
             return
