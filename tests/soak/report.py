@@ -113,11 +113,12 @@ fill, and SQLite's pages, 0.5 MB for each of two connections, which some 200 liv
 after both.
 
 PSS is also changed by other programs of the machine that begin or end and share libraries with it. What a process has
-written and shares with nobody (Private_Dirty) is not.
+written and shares with no other (Private_Dirty) is not.
 """
 BY_HAND = """By hand: `python -m tests.soak --lives N --out FILE.json --page FILE.md`, or `--hours`; `--every` says
-after how many lives a sample is taken, `--warm-up` after how many the first; `--runtime crun` has crun run them, whose
-lives take half as long. crun refuses a host with both versions of cgroups: there, `unshare -m` and
+after how many lives a sample is taken, `--warm-up` after how many the first; `--runtime stub` has processes
+without containers run (`tests/soak/stub.c`, compiled by `cc`), so that what is left of a life is exitd, its keeper and its shims;
+`--runtime crun` has crun run them, whose lives take half as long. crun refuses a host with both versions of cgroups: there, `unshare -m` and
 `umount /sys/fs/cgroup/unified` before it, whose place then gets a directory for each life, which is counted.
 """
 
