@@ -32,18 +32,11 @@ log = structlog.get_logger(__name__)
 class KeeperSilent(Exception):
     """The keeper is gone, is stopped, or could not be started. The caller goes on without this witness.
 
-    `is_gone`: it is certain that no keeper is there, not even one that is slow or is being upgraded. `is_there`: one
-    is, and does not answer now. `was_closed`: it had the request, may have done it, and closed the connection."""
+    `is_gone`: it is certain that no keeper is there, not even one that is slow or is being upgraded. `was_closed`: it
+    had the request, may have done it, and closed the connection."""
 
     is_gone = False
-    is_there = False
     was_closed = False
-
-
-def _no_answer(why: str) -> KeeperSilent:
-    silent = KeeperSilent(why)
-    silent.is_there = True
-    return silent
 
 
 class JournalUnread(Exception):
@@ -115,8 +108,8 @@ class Keeper:
                 return await self._answers.of(future)
             except TimeoutError as error:
                 self._rest_until = asyncio.get_running_loop().time() + REST_SECONDS
-                self._drop("no answer", is_there=True)
-                raise _no_answer(f"no answer in {ANSWER_SECONDS} s") from error
+                self._drop("no answer")
+                raise KeeperSilent(f"no answer in {ANSWER_SECONDS} s") from error
             except asyncio.CancelledError:
                 _disown(future)
                 raise
@@ -246,7 +239,7 @@ class Keeper:
             if self._closed:
                 raise KeeperSilent("closed")
             if asyncio.get_running_loop().time() < self._rest_until:
-                raise _no_answer("it did not answer a moment ago")
+                raise KeeperSilent("it did not answer a moment ago")
             try:
                 self._attach(self._connect() or await self._start(may_start=may_start and self._may_start))
             except OSError as error:
@@ -329,7 +322,7 @@ class Keeper:
         else:
             future.set_result((message, descriptors))
 
-    def _drop(self, why: str, *, is_there: bool = False, was_closed: bool = False) -> None:
+    def _drop(self, why: str, *, was_closed: bool = False) -> None:
         """End the connection, and all requests that wait for an answer. A keeper that stands still has what was sent to
         it in its queue, descriptors included: it may do all that yet."""
         if self._socket is None:
@@ -343,7 +336,7 @@ class Keeper:
         for future in waiting:
             if not future.done():
                 silent = KeeperSilent(why)
-                silent.is_there, silent.was_closed = is_there, was_closed
+                silent.was_closed = was_closed
                 future.set_exception(silent)
         self._on_lost()
 

@@ -117,9 +117,10 @@ written and shares with no other (Private_Dirty) is not.
 """
 BY_HAND = """By hand: `python -m tests.soak --lives N --out FILE.json --page FILE.md`, or `--hours`; `--every` says
 after how many lives a sample is taken, `--warm-up` after how many the first; `--runtime stub` has processes
-without containers run (`tests/soak/stub.c`, compiled by `cc`), so that what is left of a life is exitd, its keeper and its shims;
-`--runtime crun` has crun run them, whose lives take half as long. crun refuses a host with both versions of cgroups: there, `unshare -m` and
-`umount /sys/fs/cgroup/unified` before it, whose place then gets a directory for each life, which is counted.
+without containers run (`tests/soak/stub.c`, compiled by `cc`), so that what is left of a life is exitd, its keeper and
+its shims; `--runtime crun` has crun run them, whose lives take half as long. crun refuses a host with both versions of
+cgroups: there, `unshare -m` and `umount /sys/fs/cgroup/unified` before it, whose place then gets a directory for each
+life, which is counted.
 """
 
 

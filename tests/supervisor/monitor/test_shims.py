@@ -53,22 +53,23 @@ async def test_a_replacement_is_given_up_after_the_end_when_there_is_no_room_for
 
 
 class Silent(keeper.Keeper):
-    """Does not answer now; or cannot be started."""
+    """Does not answer now, or has just died and the next one is about to listen; or cannot be started."""
 
-    def __init__(self, state: str, *, is_there: bool) -> None:
+    def __init__(self, state: str, *, is_gone: bool, was_closed: bool = False) -> None:
         super().__init__(state, "no program", lambda: None)
-        self.answers_later = is_there
+        self.silent = keeper.KeeperSilent("it did not answer a moment ago")
+        self.silent.is_gone, self.silent.was_closed = is_gone, was_closed
 
     async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
-        silent = keeper.KeeperSilent("it did not answer a moment ago")
-        silent.is_there = self.answers_later
-        raise silent
+        raise self.silent
 
 
-@pytest.mark.parametrize(("is_there", "error"), [(True, Busy), (False, ShimFailed)])
+@pytest.mark.parametrize(
+    ("is_gone", "was_closed", "error"), [(False, False, Busy), (False, True, Busy), (True, False, ShimFailed)]
+)
 @in_loop
 async def test_a_keeper_that_is_silent_for_a_moment_is_asked_again_since_it_may_have_the_only_end_of_the_output(
-    tmp_path: Path, is_there: bool, error: type[Exception]
+    tmp_path: Path, is_gone: bool, was_closed: bool, error: type[Exception]
 ) -> None:
     """`replace` repeats what is Busy; exitd has no copy of the output here."""
     monitor = epoll.Monitor()
@@ -76,7 +77,8 @@ async def test_a_keeper_that_is_silent_for_a_moment_is_asked_again_since_it_may_
     watch = Watch(RunKey("c1", 1), rundir.RunDirectory(str(tmp_path)), senses)
     try:
         with pytest.raises(error, match="it did not answer a moment ago"):
-            await Shims(monitor, Silent(str(tmp_path), is_there=is_there)).begin(watch, 30, adopt=True)
+            line = Silent(str(tmp_path), is_gone=is_gone, was_closed=was_closed)
+            await Shims(monitor, line).begin(watch, 0.1, adopt=True)
     finally:
         watch.close()
         monitor.close()
