@@ -65,12 +65,12 @@ async def opened(path: Path, ring: int = 16, idle_seconds: float = 60, gap_secon
 
 
 async def take(stream: AsyncGenerator[Item, None], count: int) -> list[Item]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [await anext(stream) for _ in range(count)]
 
 
 async def rest(stream: AsyncGenerator[Item, None]) -> list[Item]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [item async for item in stream]
 
 
