@@ -1,22 +1,23 @@
-"""The way of an exit, from the byte in its fifo to the answer of a Wait. To be read from top to bottom:
+"""The way of an exit, from the four bytes in its fifo to the answer of a Wait. To be read from top to bottom:
 
-    monitor/witness.py         Watch._fifo_ready      the byte has made the fifo of one run readable
+    monitor/witness.py         Watch._fifo_ready      the four bytes have made the fifo of one run readable
                                Watch.look             reads the record, and only without one what the others say
     model/evidence.py          judge                  believes the first that knows: a Report
     runtime/oci/watching.py    Watching._exit_seen    passes it to the one that listens
-    here                       Exits.exit_seen        holds it while a create, a start or a resume is being stored
+    here                       Exits.exit_seen        holds it until a create, a start or a resume under way is stored
 
   an ordinary end takes the short way:
                                Exits._is_ordinary     nothing has to be awaited, found out or ended before it
-                               Exits._end_ready       all ordinary ends of this turn of the loop, together
+                               Exits._end_ready       all ordinary ends of this turn of the loop
+                               Exits._end_together    hands them to the node, some at once
     engine/node.py             Node.end_together      one step for each:
     model/lifecycle.py         step                   Ended: the Exit, its events, and what follows it
     store/database.py          Store.write_ends       one block of them all in the ring (`store/ring.py`), flushed; the
                                loop waits for a quick disk, and goes on beside a slow one
 
   every other end the long one:
-    here                       Exits.end              ends what init left behind, awaits its execs' ends and its pod's,
-                                                      counts memory kills
+    here                       Exits.end              ends what init left behind, awaits its execs' ends, its pod's, and
+                                                      the second count of memory kills
     engine/node.py             Node.apply_until_stored
                                                       the same step, again and again until it is stored:
     store/database.py          Store.commit           one transaction of all that, in the store's own thread
@@ -24,7 +25,7 @@
   and both go on:
     engine/node.py             Node._show             it is on the disk, so it is shown
     engine/containers.py       Changes.notify         wakes each Wait of the container whose test holds now
-    engine/operations.py       Operations.wait        finds the run that was meant
+    engine/operations.py       Operations.wait        goes on, and returns the exit of the run that was meant
     api/servicers.py           ContainerServicer.Wait
                                                       makes the reply of it
 
@@ -32,7 +33,8 @@ The event log gets the events at the same moment (`store/events.py`); subscriber
 the ring has, the database takes over a moment later (`Node.go_on_after_ends`), and no other step of these containers is
 stored before. The step's effects follow: a line in the log, and the clean-up of the run. When that is stored (Cleaned),
 the timer of the next run is armed. The end of an exec goes the long way, through `execlife.py`. What another's shim
-reports arrives in `exit_seen`, too; what `recovery.py` finds ended after a daemon start, in `end`.
+reports, and what the witnesses say after a daemon start, arrives in `exit_seen`, too; what `recovery.py` has no witness
+for (the host was rebooted, the state lost, no init known), in `end`.
 """
 
 import asyncio

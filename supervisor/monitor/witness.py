@@ -32,7 +32,7 @@ REPORTED = native.number("REPORTED")  # a signal to a shim: the end of its run h
 BEGINS_SECONDS = 5.0  # from the runtime's start to the program's execve(2), generously
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.001, 0.05  # between two checks for it
 BLIND_SECONDS = 0.25  # until the next look, if one failed
-SHIM_TELLS_SECONDS = 0.02  # from init's end to the byte in the fifo, generously; after it all witnesses are asked
+SHIM_TELLS_SECONDS = 0.02  # from init's end to the bytes in the fifo, generously; after it all witnesses are asked
 
 
 class Beginning(Enum):
