@@ -86,9 +86,11 @@ def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 async def long_way(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
-    for _, step in steps:
-        assert step.container is not None
-        await store.commit(Transaction((step.container,), exits=step.exits, events=step.events))
+    committed = [
+        Transaction((step.container,), exits=step.exits, events=step.events) for _, step in steps if step.container
+    ]
+    assert len(committed) == len(steps)
+    await asyncio.gather(*map(store.commit, committed))  # in this order
 
 
 async def short_way(store: Store, steps: list[tuple[Container, lifecycle.Step]]) -> None:
@@ -133,7 +135,7 @@ def test_what_is_stored_and_answered_is_the_same_byte_for_byte(tmp_path: Path) -
                 if way is short_way_and_a_crash:
                     break
         async with opened(path) as store:
-            found = [await store.last_exit(before.id, before.run) for before, _ in steps]
+            found = await asyncio.gather(*(store.last_exit(before.id, before.run) for before, _ in steps))
             return [replies.exit_message(each).SerializeToString(deterministic=True) for each in found if each]
 
     ways = (long_way, short_way, short_way_of_a_slow_disk, short_way_and_a_crash)
