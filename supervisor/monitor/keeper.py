@@ -32,11 +32,19 @@ log = structlog.get_logger(__name__)
 class KeeperSilent(Exception):
     """The keeper is gone, is stopped, or could not be started. The caller goes on without this witness.
 
-    `is_gone`: it is certain that no keeper is there, not even one that is slow or is being upgraded. `was_closed`: it
-    had the request, may have done it, and closed the connection."""
+    `is_gone`: it is certain that no keeper is there, not even one that is slow or is being upgraded. `may_be_there`:
+    one was connected until now; it does not answer now, or the next one may be there in a moment. `was_closed`: it had
+    the request, may have done it, and closed the connection."""
 
     is_gone = False
+    may_be_there = False
     was_closed = False
+
+
+def _for_now(why: str, *, was_closed: bool = False) -> KeeperSilent:
+    silent = KeeperSilent(why)
+    silent.may_be_there, silent.was_closed = True, was_closed
+    return silent
 
 
 class JournalUnread(Exception):
@@ -109,21 +117,21 @@ class Keeper:
             except TimeoutError as error:
                 self._rest_until = asyncio.get_running_loop().time() + REST_SECONDS
                 self._drop("no answer")
-                raise KeeperSilent(f"no answer in {ANSWER_SECONDS} s") from error
+                raise _for_now(f"no answer in {ANSWER_SECONDS} s") from error
             except asyncio.CancelledError:
                 _disown(future)
                 raise
 
     def _send(self, request: bytes, descriptors: Sequence[int]) -> asyncio.Future[Answer]:
         if self._socket is None:  # lost since it was opened
-            raise KeeperSilent("connection lost")
+            raise _for_now("connection lost")
         try:
             socket.send_fds(self._socket, [request], list(descriptors))
         except OSError as error:
             if error.errno in USED_UP:  # nothing was sent, and the keeper is unaffected
                 raise launch.KeeperRefused("the request cannot be passed on now", error.errno or 0) from error
             self._drop(f"send: {error.strerror}")
-            raise KeeperSilent(str(error)) from error
+            raise _for_now(str(error)) from error
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future
@@ -239,7 +247,7 @@ class Keeper:
             if self._closed:
                 raise KeeperSilent("closed")
             if asyncio.get_running_loop().time() < self._rest_until:
-                raise KeeperSilent("it did not answer a moment ago")
+                raise _for_now("it did not answer a moment ago")
             try:
                 self._attach(self._connect() or await self._start(may_start=may_start and self._may_start))
             except OSError as error:
@@ -335,9 +343,7 @@ class Keeper:
         waiting, self._waiting = self._waiting, deque()
         for future in waiting:
             if not future.done():
-                silent = KeeperSilent(why)
-                silent.was_closed = was_closed
-                future.set_exception(silent)
+                future.set_exception(_for_now(why, was_closed=was_closed))
         self._on_lost()
 
 

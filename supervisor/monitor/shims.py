@@ -174,10 +174,11 @@ class Shims:
             if error.was_closed and await descriptors.is_heard(limit_seconds):  # it had started the shim, and died then
                 await room.retry(lambda: self._found_at_work(watch))
                 return True
+            # Then no process has the output's other end.
+            if adopt and not descriptors.has_copies and not error.may_be_there:
+                raise ShimFailed(f"no keeper: {error}") from error
             if adopt and not error.is_gone:  # it, or the next one, has more of the run than exitd, or has begun a shim
                 raise Busy(f"no answer of the keeper yet: {error}") from error
-            if adopt and not descriptors.has_copies:  # no process has the output's other end
-                raise ShimFailed(f"no keeper: {error}") from error
             log.warning("no keeper, spawning the shim directly", container=key.container, why=str(error))
             return False
         watch.watch_shim(Process(pid, started), shim_fd)

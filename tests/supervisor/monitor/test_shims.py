@@ -55,21 +55,21 @@ async def test_a_replacement_is_given_up_after_the_end_when_there_is_no_room_for
 class Silent(keeper.Keeper):
     """Does not answer now, or has just died and the next one is about to listen; or cannot be started."""
 
-    def __init__(self, state: str, *, is_gone: bool, was_closed: bool = False) -> None:
+    def __init__(self, state: str, *, may_be_there: bool, was_closed: bool) -> None:
         super().__init__(state, "no program", lambda: None)
         self.silent = keeper.KeeperSilent("it did not answer a moment ago")
-        self.silent.is_gone, self.silent.was_closed = is_gone, was_closed
+        self.silent.may_be_there, self.silent.was_closed = may_be_there, was_closed
 
     async def spawn(self, request: bytes, descriptors: Sequence[int]) -> tuple[int, int, int]:
         raise self.silent
 
 
 @pytest.mark.parametrize(
-    ("is_gone", "was_closed", "error"), [(False, False, Busy), (False, True, Busy), (True, False, ShimFailed)]
+    ("may_be_there", "was_closed", "error"), [(True, False, Busy), (True, True, Busy), (False, False, ShimFailed)]
 )
 @in_loop
 async def test_a_keeper_that_is_silent_for_a_moment_is_asked_again_since_it_may_have_the_only_end_of_the_output(
-    tmp_path: Path, is_gone: bool, was_closed: bool, error: type[Exception]
+    tmp_path: Path, may_be_there: bool, was_closed: bool, error: type[Exception]
 ) -> None:
     """`replace` repeats what is Busy; exitd has no copy of the output here."""
     monitor = epoll.Monitor()
@@ -77,7 +77,7 @@ async def test_a_keeper_that_is_silent_for_a_moment_is_asked_again_since_it_may_
     watch = Watch(RunKey("c1", 1), rundir.RunDirectory(str(tmp_path)), senses)
     try:
         with pytest.raises(error, match="it did not answer a moment ago"):
-            line = Silent(str(tmp_path), is_gone=is_gone, was_closed=was_closed)
+            line = Silent(str(tmp_path), may_be_there=may_be_there, was_closed=was_closed)
             await Shims(monitor, line).begin(watch, 0.1, adopt=True)
     finally:
         watch.close()
