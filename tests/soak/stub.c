@@ -268,7 +268,7 @@ static void read_words(struct asked *a, char **words)
 	}
 	if (!a->root || !a->command)
 		fail("no --root, or no command");
-	if (strcmp(a->command, "--version") && !a->id)
+	if (!a->id)
 		fail("%s: of which container?", a->command);
 }
 
