@@ -110,7 +110,9 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
     wrongs = _sum([{name: len(each) for name, each in result.verdict.wrongs().items()} for result in results])
     published = sum(each.task_exits for each in results)
     lived, seconds = sum(each.lives for each in results), sum(each.seconds for each in results)
-    by_seed = [(each.plan.seed, sum(each.exits.values()), each.lives, each.seconds) for each in results]
+    by_seed = [
+        (each.plan.seed, each.containerd or "-", sum(each.exits.values()), each.lives, each.seconds) for each in results
+    ]
     parts = [
         INTRODUCTION,
         f"Written by `make attack` on {machine.date}: commit {machine.commit}, Linux {_version(machine.kernel)},\n"
@@ -122,7 +124,7 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
         _table(("Exit, and who saw it", "times"), exits.items()),
         _table(("Killed", "times"), killed.items()),
         _table(("Misfortune", "times"), met.items()),
-        _table(("Seed", "exits", "lives", "seconds"), by_seed),
+        _table(("Seed", "containerd", "exits", "lives", "seconds"), by_seed),
         SEEDS,
         beside(),
         HELD,

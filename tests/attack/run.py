@@ -69,6 +69,7 @@ class Result:
     seconds: float
     lives: int
     interrupted: bool
+    containerd: str = ""  # its version; none, or not recorded
 
 
 @dataclass
@@ -238,6 +239,7 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
         seconds=round(time.monotonic() - begun, 1),
         lives=count,
         interrupted=interrupted,
+        containerd=tasks.version() if lives.TASK in plan.lives else "",
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,12 @@ FORGET_SECONDS = 30.0
 ANEW_SECONDS = 10.0  # between two of its ends for the sake of a bundle
 TRIES = 10  # of a delete, before that
 GONE = ""  # the state of a task that is not there
+
+
+def version() -> str:
+    """Of the containerd that PATH leads to, as "1.6.20": without what its builders have added."""
+    said = subprocess.run(["containerd", "--version"], check=True, capture_output=True, text=True, timeout=30).stdout
+    return re.split(r"[~+-]", said.split()[2])[0].removeprefix("v")
 
 
 @dataclass
