@@ -35,6 +35,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=3, metavar="N", help="victims of one misfortune, at most")
     parser.add_argument("--hits", type=float, default=0.5, metavar="X", help="misfortunes for each exit, at most")
     parser.add_argument("--small-pids", type=int, default=0, metavar="N", help="the highest pid; 500: they come again")
+    parser.add_argument("--runtime", choices=("runc", "crun"), default="runc", help="of exitd's own containers")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--plan", action="store_true", help="print the plan and end")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.json", help="everything, for machines")
@@ -70,15 +71,15 @@ def main() -> int:
 
 def _attack(asked: argparse.Namespace) -> int:
     kinds = tuple(asked.lives), tuple(asked.misfortunes)
-    numbers = asked.crowd, asked.at_once, asked.hits, asked.small_pids
-    plans = [Plan(seed, asked.exits, *kinds, *numbers) for seed in asked.seed]
+    others = asked.crowd, asked.at_once, asked.hits, asked.small_pids, asked.runtime
+    plans = [Plan(seed, asked.exits, *kinds, *others) for seed in asked.seed]
     if asked.plan:
         for plan in plans:
             _show(plan)
         return 0
     if os.geteuid() != 0:
         sys.exit("containers need root: run it as root")
-    machine, results = here(), list[Result]()
+    machine, results = here(asked.runtime), list[Result]()
     if asked.page and machine.is_dirty:  # hours before the page would be
         raise report.Refused("the page is about one commit: commit your changes first")
     signal.signal(signal.SIGTERM, _interrupt)

@@ -50,6 +50,7 @@ class Plan:
     at_once: int = 3  # victims of one misfortune, at most
     hits: float = 0.5  # misfortunes for each exit, at most: on a slow machine lives come to their end, too
     small_pids: int = 0  # the highest one, in a namespace of its own; 0: the machine's
+    runtime: str = "runc"  # of exitd's own containers, by name
 
     def due(self, exits: int) -> int:
         """How many misfortunes there may have been when so many exits are over: a few come at once, and the others as
@@ -78,6 +79,7 @@ class Exitd:
 
     base: pathlib.Path
     cgroup: pathlib.Path | None
+    runtime: str
     process: subprocess.Popen[bytes] | None = None
     fallen: list[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
@@ -93,7 +95,7 @@ class Exitd:
     def begin(self) -> None:
         program = (sys.executable, "-m", "supervisor", "--root", str(self.root), "--state", str(self.state))
         options = ("--default-network", "none", "--log-format", "json", "--debug", "--reconcile-seconds", "1")
-        words = ("sh", "-c", BEGIN, "sh", str(self.cgroup or ""), *program, *options)
+        words = ("sh", "-c", BEGIN, "sh", str(self.cgroup or ""), *program, *options, "--runtime", self.runtime)
         with (self.base / "log").open("ab") as log:
             # A session of its own: a ctrl-c on the terminal is for the rig.
             self.process = subprocess.Popen(
@@ -209,7 +211,7 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
     Needs root."""
     begun = time.monotonic()
     with place() as base, limits(base.name) as cgroup:
-        daemon = Exitd(base, cgroup)
+        daemon = Exitd(base, cgroup, plan.runtime)
         scene = Scene(daemon.connect, base / "truth", step_seconds=max(STEP_SECONDS, SECONDS_EACH * plan.crowd))
         own = (daemon.state, daemon.root, daemon.pid, daemon.keeper, cgroup)
         fate = Fate(*own, threading.Event(), lambda: plan.due(scene.ended))

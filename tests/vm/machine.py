@@ -35,7 +35,7 @@ NO_APPARMOR = "apparmor=0"
 # any that a check could come to.
 KERNEL_WORDS = (
     *("console=ttyS0", "root=/dev/nvme0n1", "rw", "quiet", "panic=-1"),
-    *("mitigations=off", "init_on_alloc=0", "nowatchdog", "audit=0", NO_APPARMOR),
+    *("mitigations=off", "init_on_alloc=0", "norandmaps", "nowatchdog", "audit=0", NO_APPARMOR),
     *("systemd.firstboot=no", "systemd.default_timeout_start_sec=1800", "systemd.default_device_timeout_sec=1800"),
 )
 
@@ -48,7 +48,7 @@ class By(StrEnum):
 
 
 WORDS_OF = {
-    By.SOFTWARE: ("-accel", "tcg,thread=single,tb-size=256", "-icount", "shift=0,sleep=on", "-cpu", "qemu64"),
+    By.SOFTWARE: ("-accel", "tcg,thread=single,tb-size=1024", "-icount", "shift=0,sleep=on", "-cpu", "qemu64"),
     By.KVM: ("-accel", "kvm", "-cpu", "host"),
 }
 NICELY = ("setpriv", "--pdeathsig", "KILL", "nice", "-n", "10")  # it ends with these checks, however they end
