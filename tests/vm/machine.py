@@ -70,7 +70,7 @@ class Done:
 
 @dataclass
 class Machine:
-    """One disk, and QEMU while it runs. Nothing of it is shared but the kernel's file."""
+    """One disk, its kernel, and QEMU while it runs."""
 
     directory: pathlib.Path
     kernel: pathlib.Path
@@ -255,7 +255,9 @@ def machine(kind: image.Kind = image.Kind.PLAIN, kvm: bool = False) -> Iterator[
     directory = pathlib.Path(tempfile.mkdtemp(prefix="exitd-vm-", dir=image.cache()))
     try:
         subprocess.run(["cp", "--sparse=always", disk, directory / "disk.img"], check=True, timeout=600)
-        made = Machine(directory, kernel, By.KVM if kvm and kvm_works(kernel) else By.SOFTWARE)
+        # A name of its own, for its next boots: checks of another tree that begin meanwhile remove this tree's disk.
+        (own := directory / "vmlinuz").hardlink_to(kernel)
+        made = Machine(directory, own, By.KVM if kvm and kvm_works(own) else By.SOFTWARE)
         try:
             yield made.boot()
         finally:
