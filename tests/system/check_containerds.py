@@ -1,5 +1,5 @@
 """Pods and tasks under another containerd than this machine's, run by hand (docs/containerd.md); under containerd 2
-with pods of both kinds.
+with pods of both kinds. What happens under exitd must be; what happens under that containerd's own shim is not asked.
 
     PATH=DIRECTORY-OF-ITS-PROGRAMS:$PATH python -m pytest \
         -o python_files='check_*.py' -o python_functions='check_*' tests/system/check_containerds.py
@@ -11,21 +11,44 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from protos.exitd.v1 import exitd_pb2
 from tests.system import lives
-from tests.system.containerd import cri
+from tests.system import test_containerd_crowd as crowd
+from tests.system.containerd import cri, verbs
 from tests.system.containerd.server import EXITD, IMAGE, Containerd, for_one_test
 from tests.system.processes import end_process
 from tests.system.test_containerd_cri import SCENES, Cri, Scene, outcome
+from tests.system.test_containerd_streams import STREAMS
+from tests.system.test_containerd_verbs import VERBS
 from tests.system.waits import until
 
 VERSION = subprocess.run(["containerd", "--version"], capture_output=True, text=True, check=True).stdout.split()[2]
 IS_2 = VERSION.lstrip("v").startswith("2.")
 KINDS = ("podsandbox", "shim") if IS_2 else ("podsandbox",)
 # A pod has an address because this says so: nothing in these checks looks at its network.
+# Bad days of many tasks, under one runtime.
+CROWDS: dict[str, Callable[[Containerd], None]] = {
+    "one after another": partial(crowd.test_runs_one_after_another_have_their_codes_and_leave_nothing, runtime=EXITD),
+    "at once": partial(crowd.test_runs_at_once_have_their_codes_and_leave_nothing, runtime=EXITD),
+    **{
+        f"end {'after' if first else 'before'} containerd's": partial(
+            crowd.test_an_end_while_containerd_is_away_is_reported_with_its_code_and_time,
+            runtime=EXITD,
+            killed_first=first,
+        )
+        for first in (True, False)
+    },
+    "containerd killed": partial(crowd.test_an_end_is_reported_whenever_containerd_is_killed, runtime=EXITD),
+    "waited for": partial(crowd.test_a_wait_that_lasts_over_a_restart_of_containerd_is_asked_again, runtime=EXITD),
+    "relay killed": partial(
+        crowd.test_a_shim_killed_while_containerd_is_away_is_found_dead_and_cleaned_up, runtime=EXITD
+    ),
+    "relay ended": partial(crowd.test_a_shim_asked_to_end_leaves_its_task_to_containerds_cleaning, runtime=EXITD),
+}
 PLUGIN = """#!/bin/sh
 [ "$CNI_COMMAND" = ADD ] && exec echo '{"cniVersion": "0.4.0",
   "interfaces": [{"name": "eth0", "sandbox": "'"$CNI_NETNS"'"}],
@@ -135,3 +158,14 @@ def check_a_task_of_ctr_has_its_code_and_its_output(containerd: Another) -> None
     assert (said.code, said.out) == (7, "out\n"), said
     assert IMAGE in containerd.wanted("images", "ls", "-q")
     containerd.left_is()
+
+
+@pytest.mark.parametrize("play", (*VERBS, *STREAMS), ids=lambda play: play.__name__)
+def check_each_event_of_a_task_comes_and_nothing_is_left(containerd: Another, play: verbs.Scenario) -> None:
+    """The deletion is waited for. What else comes, and what ctr says, the tests of containerd 1.6 compare."""
+    assert verbs.outcome(containerd, EXITD, play)
+
+
+@pytest.mark.parametrize("days", CROWDS)
+def check_many_tasks_have_their_true_ends_on_bad_days(containerd: Another, days: str) -> None:
+    CROWDS[days](containerd)
