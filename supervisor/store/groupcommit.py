@@ -34,6 +34,8 @@ ROOM_BYTES = 4 << 20  # of log that exists from the beginning: more than one che
 ZEROS_BYTES = 64 << 10
 ZEROS = bytes(ZEROS_BYTES)
 ROOM_SHARE = 16  # of the free space on the disk
+# What a start writes before it can answer has room in these, also on a disk that others have filled up meanwhile.
+KEPT_BYTES = {"-shm": 32 << 10, "-wal": 64 << 10}
 
 # The change itself is at fault, not the disk: the others in the batch go on.
 OWN_FAULT = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.InterfaceError)
@@ -110,6 +112,8 @@ class Writer:
             if batch:
                 self._turn(batch)
         self._drop_connection()
+        if self._room_bytes:
+            self._keep_room()
 
     def _make_room(self) -> None:
         """Give the log its length. Flushing a write that makes a file longer includes the file system's own journal:
@@ -131,6 +135,17 @@ class Writer:
         except (OSError, sqlite3.Error) as error:  # whatever it is, the next commit will report it
             log.warning("no room was made for the database's log", file=str(self._path), why=str(error))
             self._drop_connection()
+
+    def _keep_room(self) -> None:
+        """Make the files anew that SQLite removes when the last connection to a database closes. They are empty to it:
+        a log without its header, and an index that it makes anew at each start."""
+        for suffix, length in KEPT_BYTES.items():
+            try:
+                _reserve(self._path.with_name(self._path.name + suffix), length)
+            except FileExistsError:  # another connection is open, or the log could not be merged: both stay
+                return
+            except OSError as error:
+                log.warning("no room was kept for the next start", file=str(self._path) + suffix, why=error.strerror)
 
     def _next_batch(self) -> tuple[list[Job[Any]], bool]:
         job = self._queue.get()
@@ -211,6 +226,15 @@ class Writer:
         self._merged = connection.total_changes
         with contextlib.suppress(sqlite3.Error):  # a full disk: everything is still in the log, and is tried again
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _reserve(path: Path, length: int) -> None:
+    """Make a file of that length. What is written to it meanwhile stays. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, length)
+    finally:
+        os.close(fd)
 
 
 def _fill_up(log_path: Path, length: int) -> None:

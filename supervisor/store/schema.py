@@ -204,12 +204,13 @@ def _inspect(path: Path) -> int:
 
 def _next_step(error: sqlite3.Error) -> str:
     """Choose by code, without the extension in the upper bits (sqlite.org/rescode.html)."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    extended = getattr(error, "sqlite_errorcode", 0)
+    code = extended & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return f"it is damaged. {MOVE_AWAY}."
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "another program holds it: end that program."
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or extended == sqlite3.SQLITE_IOERR_SHMSIZE:
         return "free space on its file system."
     return f"{CHECK_PLACE}. Containers were not touched."
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -185,6 +186,26 @@ def test_an_ordinary_exit_is_on_a_full_disk_all_the_same_and_reported_at_once(go
             assert ledger(client, container) == [exit_]
             assert types(client, container) == ["create", "start", "exit"]
             client.remove(container, force=False)
+            assert word(lives.run(client, "true", name="more")[1]) == "exited 0"
+
+
+@pytest.mark.parametrize("fill_up", [fill, fill_inodes], ids=["space", "inodes"])
+def test_exitd_starts_again_on_a_disk_that_was_filled_up_while_it_was_stopped(
+    go: pathlib.Path, fill_up: Callable[[pathlib.Path], pathlib.Path]
+) -> None:
+    with on_tmpfs("r", "size=8m,mode=700,nr_inodes=2000", ring_flush_seconds=60) as daemon:
+        with daemon.client() as client:
+            container = client.start(client.create(patient(go)).id).id
+        daemon.kill(signal.SIGTERM)
+        ballast = fill_up(daemon.root / "ballast")
+        go.rmdir()
+        daemon.start()
+        with daemon.client() as client:
+            exit_ = last_exit(client, container)
+            assert (word(exit_), exit_.source) == ("exited 7", "record")
+            shutil.rmtree(ballast) if ballast.is_dir() else ballast.unlink()
+            until(lambda: status(daemon) == SERVING, "health")
+            assert ledger(client, container) == [exit_]
             assert word(lives.run(client, "true", name="more")[1]) == "exited 0"
 
 

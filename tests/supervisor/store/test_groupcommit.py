@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from supervisor.model.errors import StoreFailed
 from supervisor.store.database import AlreadyStored, Store, Transaction
-from supervisor.store.groupcommit import Writer
+from supervisor.store.groupcommit import KEPT_BYTES, Writer
 from supervisor.store.schema import open_database
 from tests.supervisor.stored import all_exits, container, ended, event, opened
 
@@ -162,6 +163,37 @@ def test_a_log_that_was_only_begun_or_cut_short_gets_its_length_and_loses_nothin
                 assert (kept / wal.name).stat().st_size == 1 << 20
         async with opened(kept / path.name) as store:
             assert store.last_seq() == 5
+
+    asyncio.run(main())
+
+
+def test_a_closed_database_keeps_the_room_that_a_start_needs_and_is_whole_without_it(path: Path) -> None:
+    async def main() -> None:
+        for number in range(1, 3):
+            async with opened(path, room_bytes=1 << 20) as store:
+                await store.commit(Transaction(events=(event("e"),)))
+            for suffix, length in KEPT_BYTES.items():
+                kept = os.stat(f"{path}{suffix}")
+                assert (kept.st_size, stat.S_IMODE(kept.st_mode)) == (length, 0o600)
+                assert kept.st_blocks * 512 >= length
+            alone = path.with_name(f"alone{number}.db")
+            shutil.copy(path, alone)
+            async with opened(alone) as store:
+                assert store.last_seq() == number
+
+    asyncio.run(main())
+
+
+def test_what_another_connection_keeps_open_is_left_alone(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            await store.commit(Transaction(events=(event("e"),)))
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            (before,) = other.execute("SELECT count(*) FROM events").fetchone()
+            async with opened(path, room_bytes=1 << 20) as store:
+                await store.commit(Transaction(events=(event("e"),)))
+            assert os.stat(f"{path}-wal").st_size == 1 << 20
+            assert other.execute("SELECT count(*) FROM events").fetchone() == (before + 1,)
 
     asyncio.run(main())
 
