@@ -35,9 +35,12 @@ def check_exitd_takes_the_best_way_that_this_kernel_has(machine: Machine) -> Non
 def check_the_kernel_knows_an_end_without_shim_and_keeper(
     machine: Machine, what: str, first: str, daemon: str, end: str
 ) -> None:
+    """Where pidfds know codes, the next keeper may hold one: a replacement shim has registered the process there."""
     count = 3
     found = ends(machine, what, first, daemon, end, str(count))
-    assert found == [[*ENDS[end], machine.kernels_source(), ONCE]] * count
+    source = machine.kernels_source()
+    sources = (source, "keeper") if source == "pidfd" else (source,)
+    assert len(found) == count and all(each in [[*ENDS[end], of, ONCE] for of in sources] for each in found), found
 
 
 @pytest.mark.parametrize("what", ["container", "exec"])
