@@ -30,6 +30,14 @@ VERSION = subprocess.run(["containerd", "--version"], capture_output=True, text=
 IS_2 = VERSION.lstrip("v").startswith("2.")
 KINDS = ("podsandbox", "shim") if IS_2 else ("podsandbox",)
 # A pod has an address because this says so: nothing in these checks looks at its network.
+PLUGIN = """#!/bin/sh
+[ "$CNI_COMMAND" = ADD ] && exec echo '{"cniVersion": "0.4.0",
+  "interfaces": [{"name": "eth0", "sandbox": "'"$CNI_NETNS"'"}],
+  "ips": [{"version": "4", "address": "10.9.8.7/24", "interface": 0}]}'
+[ "$CNI_COMMAND" = VERSION ] && exec echo '{"cniVersion": "0.4.0", "supportedVersions": ["0.4.0"]}'
+exit 0
+"""
+NETWORK = {"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "said"}]}
 # Bad days of many tasks, under one runtime.
 CROWDS: dict[str, Callable[[Containerd], None]] = {
     "one after another": partial(crowd.test_runs_one_after_another_have_their_codes_and_leave_nothing, runtime=EXITD),
@@ -49,14 +57,6 @@ CROWDS: dict[str, Callable[[Containerd], None]] = {
     ),
     "relay ended": partial(crowd.test_a_shim_asked_to_end_leaves_its_task_to_containerds_cleaning, runtime=EXITD),
 }
-PLUGIN = """#!/bin/sh
-[ "$CNI_COMMAND" = ADD ] && exec echo '{"cniVersion": "0.4.0",
-  "interfaces": [{"name": "eth0", "sandbox": "'"$CNI_NETNS"'"}],
-  "ips": [{"version": "4", "address": "10.9.8.7/24", "interface": 0}]}'
-[ "$CNI_COMMAND" = VERSION ] && exec echo '{"cniVersion": "0.4.0", "supportedVersions": ["0.4.0"]}'
-exit 0
-"""
-NETWORK = {"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "said"}]}
 
 
 class Another(Containerd):
