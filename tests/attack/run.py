@@ -1,6 +1,7 @@
 """One attack: an exitd of its own in a directory of its own, lives, misfortunes, and the judge at the end."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import shutil
@@ -164,8 +165,21 @@ def limits(name: str) -> Iterator[pathlib.Path | None]:
         yield path
     finally:
         if path is not None:
-            _wait(lambda: not (path / "cgroup.procs").read_text(), END_SECONDS)
-            path.rmdir()
+            _wait(lambda: _is_removed(path), END_SECONDS)
+            assert not path.exists(), (
+                f"{path}: still busy; its processes: {(path / 'cgroup.procs').read_text().split()}"
+            )
+
+
+def _is_removed(path: pathlib.Path) -> bool:
+    """Whether the cgroup could be removed: it may be busy although it shows no process."""
+    try:
+        path.rmdir()
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
 
 
 def _pids_tops() -> list[pathlib.Path]:
