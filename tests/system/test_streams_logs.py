@@ -71,9 +71,12 @@ def test_no_more_files_are_kept_than_asked_for_and_those_are_the_last(node: Node
     run = make(keeper, "box", bundle, log=str(path), log_bytes=100_000, log_files=files)
     run.start()
     assert wait_readable(run.shim_pidfd)
-    assert sizes(path).keys() == {"", *(f".{n}" for n in range(1, files))}
+    found = sizes(path)
+    assert found.keys() == {"", *(f".{n}" for n in range(1, files))}
+    # The last rotation may be just over: the newest file has one line or many, each older one is full but for a batch.
+    assert all(found[f".{n}"] > 50_000 for n in range(1, files))
     kept = texts(rotated(path, files))
-    assert len(kept) > 1000 and COUNTED.endswith(kept)
+    assert kept and COUNTED.endswith(kept)
     finish(node, keeper, run)
 
 
