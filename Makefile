@@ -156,13 +156,16 @@ wheels: venv ## an sdist and a wheel as PyPI takes them, and the client's, in di
 SUITE ?= trixie
 # What is checked in it: files of tests/vm, or checks of them as pytest names them.
 CHECKS ?= tests/vm
+# How many machines run at once, with a file of checks each: one uses one processor and up to 3 GB.
+MACHINES ?= 2
+AT_ONCE = --numprocesses $(MACHINES) --dist loadfile --no-loadscope-reorder
 
 vm: venv ## the disk of a Debian machine with systemd and cgroup v2, exitd from this tree on it; SUITE= (root, network; docs/vm.md)
 	@.ci/deps --vm
 	@EXITD_VM_SUITE=$(SUITE) $(PY) -m tests.vm.image
 
 vm-test: vm ## boot that machine in QEMU, without KVM, and check exitd in it; SUITE=, CHECKS=; takes tens of minutes (docs/vm.md)
-	@EXITD_VM_SUITE=$(SUITE) EXITD_VM_PAGE=docs/platforms.md $(PY) -m tests.vm --timeout 7200 $(CHECKS)
+	@EXITD_VM_SUITE=$(SUITE) EXITD_VM_PAGE=docs/platforms.md $(PY) -m tests.vm --timeout 7200 $(AT_ONCE) $(CHECKS)
 
 api: venv ## write the API's descriptor set anew; refused when something was taken away
 	@$(PY) .ci/frozen_api.py

@@ -258,11 +258,12 @@ def word_of(wanted: Wanted, data: bytes, descriptors: list[int]) -> launch.Creat
 
 
 def last_words(text: str) -> str:
-    """What a person wants of a runtime's log; never parsed on."""
+    """What a person wants of a runtime's log; never parsed on. A message is a line of JSON, or several (crun 1.28)."""
     lines = [line for line in text.splitlines() if line.strip()]
+    begins = max((number for number, line in enumerate(lines) if line.startswith("{")), default=0)
     try:
-        return str(json.loads(lines[-1])["msg"])
-    except (IndexError, ValueError, KeyError, TypeError):
+        return str(json.loads("\n".join(lines[begins:]))["msg"])
+    except (ValueError, KeyError, TypeError):
         return lines[-1] if lines else ""
 
 

@@ -1,7 +1,9 @@
 """docs/platforms.md as a value: what is written is read again, and a run's rows take the place of their own kind."""
 
+import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -47,3 +49,54 @@ def test_a_run_is_of_its_commit_whatever_pages_it_writes_and_of_no_commit_with_a
     assert (collected.commit_of_tree(), len(commit)) == (commit, 8)
     (tmp_path / "docs/vm.md").write_text("written by hand\n")
     assert collected.commit_of_tree() == f"{commit}+"
+
+
+HOOKS = """
+import pytest
+from tests.vm.conftest import COLLECTED, pytest_collection_modifyitems, pytest_configure, pytest_testnodedown
+
+@pytest.fixture
+def machine_with_tests():
+    COLLECTED.facts = "Linux 6.12"
+
+@pytest.fixture
+def machine():
+    return None
+"""
+HERE = """
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def check_here(machine, record_property, number):
+    assert number != 2
+"""
+THERE = """
+import os, pytest
+
+@pytest.mark.parametrize("number", range(3))
+def check_there(machine_with_tests, record_property, number):
+    record_property("what", "there")
+    record_property("passed", 10 * int(os.environ.setdefault("FIRST", str(number)) == "0"))
+"""
+
+
+def test_two_machines_at_once_write_one_page(tmp_path: pathlib.Path) -> None:
+    """All checks of a file are in one process, with one machine."""
+    for name, text in (("conftest.py", HOOKS), ("check_a.py", THERE), ("check_b.py", HERE)):
+        (tmp_path / name).write_text(text)
+    at_once = ["--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    words = ("-m", "tests.vm", "-p", "no:cacheprovider", *at_once, f"{tmp_path}")
+    environment = os.environ | {"EXITD_VM_PAGE": f"{tmp_path}/page.md", "EXITD_VM_SUITE": "trixie"}
+    done = subprocess.run(
+        [sys.executable, *words, "--rootdir", f"{tmp_path}"],
+        cwd=image.TREE,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=collected.LIMIT_SECONDS,
+    )
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    trixie = read((tmp_path / "page.md").read_text())["trixie"]
+    assert trixie.facts == "Linux 6.12"
+    found = {row.what: (row.passed, row.failed) for row in trixie.rows.values()}
+    assert found == {"`check_b.py`": (3, ("check_here[2]",)), "there": (30, ())}

@@ -10,6 +10,7 @@ checking. What the kernel does not report stays 0. "No limit" is what each reade
 
 import errno
 import os
+from collections.abc import Sequence
 from typing import TypeVar
 
 from google.protobuf.any_pb2 import Any
@@ -34,7 +35,7 @@ def read(cgroups_path: str, root: str = cgroups.ROOT) -> Metrics | None:
     places = cgroups.paths(cgroups_path, root)
     found: Metrics
     if cgroups.mode(root) is cgroups.Mode.V2:
-        found = _read_v2(places["unified"])
+        found = _read_v2(cgroups.with_inner(cgroups_path, places["unified"]))
     else:
         found = _read_v1({name: path for names, path in places.items() for name in names.split(",")})
     # Checked last: what is gone now may have been half gone before.
@@ -218,22 +219,26 @@ def _rdma(found: v1.RdmaStat | v2.RdmaStat, path: str) -> None:
 
 V2_MEMORY_FILES = {
     "usage": "current",
-    "usage_limit": "max",
     "swap_usage": "swap.current",
-    "swap_limit": "swap.max",
     "max_usage": "peak",
     "swap_max_usage": "swap.peak",
 }
 
 
-def _read_v2(path: str) -> v2.Metrics:
-    found = _whole(v2.Metrics())
+V2_MEMORY_LIMITS = {"usage_limit": "max", "swap_limit": "swap.max"}
+
+
+def _read_v2(directories: Sequence[str]) -> v2.Metrics:
+    """`directories`: the cgroup's, and that of one inside of it whose limits count as well."""
+    found, path = _whole(v2.Metrics()), directories[0]
     found.pids.current = _number(f"{path}/pids.current")
-    found.pids.limit = _number(f"{path}/pids.max")
+    found.pids.limit = _least(directories, "pids.max")
     _take(found.cpu, _pairs(_text(f"{path}/cpu.stat")))
     _take(found.memory, _sums(_pairs(_text(f"{path}/memory.stat"))))
     for field, file in V2_MEMORY_FILES.items():
         setattr(found.memory, field, _number(f"{path}/memory.{file}"))
+    for field, file in V2_MEMORY_LIMITS.items():
+        setattr(found.memory, field, _least(directories, f"memory.{file}"))
     _take(found.memory_events, _pairs(_text(f"{path}/memory.events")))
     for line in _text(f"{path}/io.stat").splitlines():
         _io(found.io, line)
@@ -247,6 +252,12 @@ def _read_v2(path: str) -> v2.Metrics:
             found.hugetlb.add(pagesize=size, current=current, max=most, failcnt=failed)
     _rdma(found.rdma, path)
     return found
+
+
+def _least(directories: Sequence[str], file: str) -> int:
+    """Return the limit that is reached first; 0 where there is no such file."""
+    texts = (_text(f"{each}/{file}").strip() for each in directories)
+    return min((_value(text) for text in texts if text), default=0)
 
 
 def _sums(stat: dict[str, int]) -> dict[str, int]:

@@ -3,14 +3,16 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from supervisor.runtime.oci import cgroups
 from tests.system import oracle
 from tests.system.daemons import Daemon
-from tests.system.waits import until
+from tests.system.waits import LIMIT_SECONDS, until
 
 GATED = """#!/bin/sh
 for verb; do case $verb in create|start|state|delete|exec|update) break ;; esac; done
@@ -103,6 +105,14 @@ class Wrapper:
     @property
     def name(self) -> str:
         return str(self.path)
+
+
+def runc_version() -> tuple[int, ...]:
+    """As in (1, 1, 5)."""
+    said = subprocess.run(["runc", "--version"], capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS)
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", said.stdout)
+    assert found is not None, said.stdout
+    return tuple(map(int, found.groups()))
 
 
 @contextlib.contextmanager

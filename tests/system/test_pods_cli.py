@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor.api.client import Client
+from supervisor.runtime.oci import cgroups
 from tests.system import daemons, tinyroot
 from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli, Said
@@ -216,10 +217,11 @@ def test_a_limit_of_cpu_is_the_kernels_quota(cli: Cli) -> None:
 
 
 def quota_percent(pid: int, above: int = 0) -> int:
-    """Of one CPU, as the kernel holds it for the process's cgroup, or one so many levels above it."""
+    """Of one CPU, as the kernel holds it for the process's cgroup, or one so many levels above its container's."""
     for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        path = "/".join(path.split("/")[: -above or None])
+        is_inner = path.endswith(f".scope/{cgroups.CRUN_INNER}")  # crun's own
+        path = "/".join(path.split("/")[: -(above + is_inner if above else 0) or None])
         if "cpu" in controllers.split(","):
             group = pathlib.Path("/sys/fs/cgroup/cpu") / path.lstrip("/")
             quota, period = ((group / f"cpu.cfs_{each}_us").read_text() for each in ("quota", "period"))

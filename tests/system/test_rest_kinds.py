@@ -36,7 +36,8 @@ def both(shared: pathlib.Path) -> list[int]:
 
 def inner(container: str, hierarchy: str, *levels: str) -> pathlib.Path:
     """A cgroup inside of the container's, as a program with a writable file system of cgroups makes it."""
-    path = pathlib.Path(hierarchy, cgroups.inside(lives.cgroup(container)), *levels)
+    own = lives.cgroup(container)
+    path = pathlib.Path(cgroups.with_inner(own, f"{hierarchy}/{cgroups.inside(own)}")[-1], *levels)
     path.mkdir(parents=True, exist_ok=True)  # with crun, v2 has none of this container
     return path
 

@@ -51,11 +51,13 @@ def test_without_a_word_there_are_dockers_capabilities_and_the_usual_limits(cli:
     assert lines[-2].startswith("Max open files 1024 ")
 
 
-def test_the_limit_of_processes_is_hit_and_no_limit_is_none(cli: Cli, tmp_path: pathlib.Path) -> None:
+@BY_RUNTIME
+def test_the_limit_of_processes_is_hit_and_no_limit_is_none(cli: Cli, tmp_path: pathlib.Path, runtime: str) -> None:
     many = "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 60 & done"
-    few = cli.run("--rm", "--pids-limit", "15", "sh", "-c", f"{many}; {PIDS_MAX}")
+    of = ("--runtime", program(runtime, tmp_path))
+    few = cli.run("--rm", *of, "--pids-limit", "15", "sh", "-c", f"{many}; {PIDS_MAX}")
     assert (few.code, "fork" in few.err) == (2, True), few
-    assert said(cli, tmp_path, "runc", f"{many}; {PIDS_MAX}", "--pids-limit", "-1") == ["max"]
+    assert said(cli, tmp_path, runtime, f"{many}; {PIDS_MAX}", "--pids-limit", "-1") == ["max"]
 
 
 @BY_RUNTIME

@@ -11,7 +11,7 @@ from tests.vm import image, platforms
 
 PAGE = "EXITD_VM_PAGE"  # the file that the run writes; none without it
 WHAT, PASSED, FAILED, LEFT = "what", "passed", "failed", "left"  # properties that a check may record
-WRITTEN = ("docs/platforms.md", "docs/play-beside-podman.md")  # by the runs themselves
+FACTS = "facts"  # what a process of pytest-xdist's hands over
 LIMIT_SECONDS = 60.0
 
 
@@ -44,9 +44,12 @@ class Collected:
             count.left += report.skipped
             count.failed += [report.nodeid.partition("::")[2]] if report.failed else []
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Its own process writes, and none of pytest-xdist's, which have a part of the checks each."""
         target = os.environ.get(PAGE)
-        if target and self.facts:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[FACTS] = self.facts
+        elif target and self.facts:
             path, commit = pathlib.Path(target), commit_of_tree()
             rows = [
                 platforms.Row(what, one.passed, tuple(one.failed), one.left, one.seconds / 60, commit)
@@ -59,7 +62,7 @@ class Collected:
 
 def commit_of_tree() -> str:
     """With a + where something differs from it that no run writes."""
-    changed = _git("status", "--porcelain", "--", ".", *(f":!{page}" for page in WRITTEN))
+    changed = _git("status", "--porcelain", "--", ".", *(f":!{page}" for page in image.WRITTEN))
     return _git("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
 
 

@@ -1,14 +1,15 @@
-"""One machine at a time for all checks, and what it was."""
+"""A machine for all checks of its kind, and what it was. A process has one machine at a time."""
 
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from tests.vm import machine as machines
 from tests.vm import suite
-from tests.vm.collected import Collected
+from tests.vm.collected import FACTS, Collected
 from tests.vm.image import Kind
 from tests.vm.machine import Machine
 
@@ -25,13 +26,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(COLLECTED, "collected")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A process of pytest-xdist's has ended: the machine that it had is the page's."""
+    COLLECTED.facts = getattr(node, "workeroutput", {}).get(FACTS) or COLLECTED.facts
+
+
 def pytest_report_header() -> str:
     return f"seed of the system tests in the machine: EXITD_VM_SEED={suite.SEED}"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is about a fresh boot comes first. What needs another machine comes last: no two run at once."""
+    """What is about a fresh boot comes first. What needs another machine comes last."""
     items.sort(key=lambda item: (_other(getattr(item, "fixturenames", ())), item.path.name != FRESH))
 
 

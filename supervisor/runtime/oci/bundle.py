@@ -42,6 +42,7 @@ from supervisor.runtime.oci import (
     namespaces,
     privileges,
     rootfs,
+    scopes,
     slices,
     spec,
     subpaths,
@@ -208,15 +209,19 @@ def prepare(
             _keep_flags(document, container.spec, kept)
             if made_with is not None and not container.spec.security.apparmor:
                 spec.keep_profile(document, made_with)
+            scopes.annotate(document)
             _write(directory, document)
         else:
             # It may have been written for another state directory.
             moved = container.spec.ids is not None and spec.move_root(document, merged)
-            if moved or joins or container.spec.mounts or container.changed:
+            is_other = bool(moved or joins or container.spec.mounts or container.changed)
+            if is_other:
                 spec.join(document, joins)
                 spec.restrict(document, *_shared_places(container, root))
                 _keep_flags(document, container.spec, kept)
-                _write(directory, _with_changes(document, container))
+                document = _with_changes(document, container)
+            if scopes.annotate(document) or is_other:  # an earlier exitd wrote no annotations
+                _write(directory, document)
             spec.readable(document)
         if made_with is not None and _loses_profile(document, container.spec):
             log.warning("its AppArmor profile is no longer loaded, it goes without", container=container.id)
@@ -580,6 +585,8 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
 def _with_changes(document: spec.Document, container: Container) -> spec.Document:
     """Return the document with the limits that updates have set: they count more than a bundle's."""
     leaves = [leaf for name in container.changed for leaf in liveresources.LEAVES.get(name, ())]
+    if ("memory", "swap") in leaves:
+        scopes.forget_swap(document)
     return spec.limit(document, container.spec, leaves, _host(container)) if leaves else document
 
 

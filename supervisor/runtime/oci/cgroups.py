@@ -28,6 +28,7 @@ from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs
 
 ROOT = "/sys/fs/cgroup"
+CRUN_INNER = "container"
 DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope without a slice
 NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the page size
 CPU_PERIOD_US = 100_000  # the kernel's default for a new cgroup
@@ -103,6 +104,13 @@ def directories(cgroups_path: str, root: str = ROOT) -> tuple[str, ...]:
 def is_scope(cgroups_path: str) -> bool:
     """Return whether the path has the form of the systemd driver."""
     return not cgroups_path.startswith("/") and cgroups_path.count(":") == 2
+
+
+def with_inner(cgroups_path: str, path: str) -> tuple[str, ...]:
+    """Return the directory of this cgroup in a hierarchy, and that of the one that crun has made in it if it is a
+    scope: the limits of such a container are the inner one's."""
+    inner = f"{path}/{CRUN_INNER}"
+    return (path, inner) if is_scope(cgroups_path) and os.path.isdir(inner) else (path,)
 
 
 def place(cgroups_path: str) -> str:
@@ -207,8 +215,11 @@ def oom_event(cgroups_path: str, root: str = ROOT) -> int:
 def memory_limit_bytes(cgroups_path: str, root: str = ROOT) -> int:
     """Return the limit that the kernel enforces on this cgroup itself; 0 if there is none or the cgroup is gone."""
     path = _memory_file(cgroups_path, ("memory.limit_in_bytes", "memory.max"), root)
-    text = (_read(path) or "").strip() if path else ""
-    limit = int(text) if text.isdigit() else 0  # v2 says "max"
+    found = []
+    for directory in with_inner(cgroups_path, os.path.dirname(path)) if path else ():
+        text = (_read(f"{directory}/{os.path.basename(path or '')}") or "").strip()
+        found.append(int(text) if text.isdigit() else NO_LIMIT)  # v2 says "max"
+    limit = min(found, default=NO_LIMIT)
     return limit if limit < NO_LIMIT else 0
 
 
@@ -258,7 +269,8 @@ def lift(cgroups_path: str, controller: str, root: str = ROOT) -> None:
     tops, is_v2 = paths(cgroups_path, root), mode(root) is Mode.V2
     names = ("unified",) if is_v2 else tuple(names for names in tops if controller in names.split(","))
     file, text = NO_LIMITS[controller][is_v2]
-    for path in (tops[name] for name in names if os.path.isdir(tops[name])):
+    there = (tops[name] for name in names if os.path.isdir(tops[name]))
+    for path in (each for top in there for each in with_inner(cgroups_path, top)):
         with open(f"{path}/{file}", "w", encoding="ascii") as written:
             written.write(text)
 

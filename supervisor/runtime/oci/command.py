@@ -80,14 +80,14 @@ def blame(
     interpreted; `verb` precedes it if the command is not to blame."""
     if not os.path.isdir(command.rootfs):  # there is nothing to look into
         return RuntimeFailed(f"the root file system {command.rootfs} is not there: {runtime_error}")
-    words = f"{command.argv0!r}: {{}} (the runtime says: {runtime_error or 'nothing'})"
+    said = f"(the runtime says: {runtime_error or 'nothing'})"
     match find_command(command):
         case NotFound() | NotExecutable() if _may_be_mounted(command):  # only the container would see what is there
             return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
         case NotFound(because):
-            return CommandNotFound(words.format(because), command=command.argv0)
+            return CommandNotFound(f"{command.argv0!r}: {because} {said}", command=command.argv0)
         case NotExecutable(because):
-            return CommandNotExecutable(words.format(because), command=command.argv0)
+            return CommandNotExecutable(f"{command.argv0!r}: {because} {said}", command=command.argv0)
         case FoundCommand():
             return RuntimeFailed(f"{verb}: {runtime_error or 'it said nothing'}")
 

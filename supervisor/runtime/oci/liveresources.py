@@ -76,6 +76,13 @@ def _above(cgroups_path: str, which: str, root: str, *, is_v2: bool) -> str:
         return ""
 
 
+def with_memory(limits: Collection[str]) -> tuple[str, ...]:
+    """Return the limits, with that of memory where that of swap is among them: runtimes take swap (a number of v2) from
+    the difference of both."""
+    missing = changes.SWAP in limits and changes.MEMORY not in limits
+    return (*limits, *((changes.MEMORY,) if missing else ()))
+
+
 def refuse_impossible(spec: Spec, limits: Collection[str], machine: LimitMachine) -> None:
     """Raise BadRequest for a limit that cannot be set here. What is cleared was not set."""
     lacking = dict(machine.lacking)

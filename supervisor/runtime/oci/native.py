@@ -33,6 +33,7 @@ from supervisor.runtime.oci import (
     rootfs,
     runplan,
     runtime,
+    scopes,
     slices,
 )
 from supervisor.runtime.oci.runplan import SHIM_SECONDS, Place
@@ -286,12 +287,15 @@ class NativeContainers:
         """Change its limits. `resources`: JSON of runtime-spec's linux.resources."""
         path = f"{rundir.path_of(self._place.state, container.id, container.run)}/{RESOURCES}"
         rt, lifted = await self._runtime(container), tuple[str, ...]()
-        if os.path.basename(rt.path).startswith(CRUN):
+        is_crun, cgroup = os.path.basename(rt.path).startswith(CRUN), self._cgroup(container)
+        of_scope = scopes.changed(json.loads(resources), has_inner=is_crun) if cgroups.is_scope(cgroup) else {}
+        if is_crun:
             resources, lifted = liveresources.split(resources)
         await asyncio.to_thread(_write, path, resources)
         await self._simple(container, rt.update(runplan.runtime_id(container), path), "update")
         for controller in lifted:
-            await asyncio.to_thread(_lift, self._cgroup(container), controller)
+            await asyncio.to_thread(_lift, cgroup, controller)
+        await scopes.limit(cgroup, of_scope)
 
     async def resources_for(self, container: Container, limits: Collection[str]) -> str:
         """Return these limits of the container's spec for `update_container`, whichever family it is of. What the spec
@@ -303,7 +307,7 @@ class NativeContainers:
             raise ShimFailed(f"the machine's cgroups cannot be looked at: {error.strerror}") from error
 
     def _resources_for(self, container: Container, limits: Collection[str]) -> str:
-        found = liveresources.look(self._cgroup(container))
+        limits, found = liveresources.with_memory(limits), liveresources.look(self._cgroup(container))
         liveresources.refuse_impossible(container.spec, limits, found)
         own = [name for name in limits if name in container.changed or not container.spec.bundle]
         document = liveresources.resources(container.spec, own, found)

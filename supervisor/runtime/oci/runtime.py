@@ -9,7 +9,7 @@ import select
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
@@ -156,8 +156,7 @@ def last_error(log_text: str) -> str:
     """Return the part of a runtime's log or stderr that a person needs: the last error, else the last line. For display
     only."""
     last = ""
-    for line in log_text.splitlines():
-        message, is_error = _message(line.strip())
+    for message, is_error in _messages(log_text):
         if message and (is_error or not last):
             last = message
     return last[:MOST_ERROR_CHARACTERS]
@@ -166,14 +165,30 @@ def last_error(log_text: str) -> str:
 _TEXT_LINE = LatePattern(r'level=(?P<level>\w+) msg=(?P<message>"(?:[^"\\]|\\.)*"|\S+)')
 
 
+def _messages(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each message and whether it is an error: of JSON objects, which have a line each or several (crun 1.28), of
+    logfmt lines, and any other line as it is."""
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        if text[at] == "{":
+            try:
+                entry, end = decoder.raw_decode(text, at)
+                yield str(entry["msg"]), entry.get("level") in ("error", "fatal")
+            except (ValueError, KeyError, RecursionError):
+                pass
+            else:
+                at = end
+                continue
+        begin, newline = at, text.find("\n", at)
+        at = newline if newline >= 0 else len(text)
+        yield _message(text[begin:at].strip())
+
+
 def _message(line: str) -> tuple[str, bool]:
-    """Return the message of a JSON line, a logfmt line or any other, and whether it is an error."""
-    if line.startswith("{"):
-        try:
-            entry = json.loads(line)
-            return str(entry["msg"]), entry.get("level") in ("error", "fatal")
-        except (ValueError, KeyError, AttributeError, RecursionError):
-            return line, True
+    """Return the message of a logfmt line or any other, and whether it is an error."""
     found = _TEXT_LINE.search(line)
     if not found:
         return line, True

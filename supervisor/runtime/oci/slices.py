@@ -5,7 +5,7 @@ makes the slice by itself for the first scope in it; with limits it is made befo
 and systemd.resource-control(5).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from shim.patterns import LatePattern
 from supervisor.model.errors import ShimFailed
@@ -56,14 +56,22 @@ async def limit(pod_id: str, wanted: dict[str, int]) -> None:
     """Make the pod's slice with these properties, or give them to the one that is there. Repeatable. Raises ShimFailed
     when systemd refuses, TimedOut, Busy."""
     name = name_of(pod_id)
-    words = [str(len(wanted)), *(word for key, value in wanted.items() for word in (key, "t", str(value)))]
-    made = await _call("StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", *words, "0")
-    if made.returncode == 0:
-        return
-    altered = await _call("SetUnitProperties", "sba(sv)", name, "true", *words)
+    made = await _call("StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", *_words(wanted), "0")
+    if made.returncode:
+        await alter(name, wanted, runtime.last_error(made.stderr))
+
+
+async def alter(unit: str, wanted: Mapping[str, int], before: str = "") -> None:
+    """Give the unit these properties until the next boot. `before`: what systemd said when it was to be made. Raises
+    ShimFailed when systemd refuses, TimedOut, Busy."""
+    altered = await _call("SetUnitProperties", "sba(sv)", unit, "true", *_words(wanted))
     if altered.returncode:
-        said = "; ".join(filter(None, (runtime.last_error(each.stderr) for each in (made, altered))))
-        raise ShimFailed(f"systemd gives {name} no such limits ({said})")
+        said = "; ".join(filter(None, (before, runtime.last_error(altered.stderr))))
+        raise ShimFailed(f"systemd gives {unit} no such limits ({said})")
+
+
+def _words(wanted: Mapping[str, int]) -> list[str]:
+    return [str(len(wanted)), *(word for key, value in wanted.items() for word in (key, "t", str(value)))]
 
 
 async def end(pod_id: str) -> str:
@@ -81,4 +89,4 @@ async def _call(method: str, *words: str) -> runtime.CommandResult:
         argv = ("busctl", "--quiet", "call", *SYSTEMD, method, *words)
         return await runtime.run(argv, timeout_seconds=ANSWER_SECONDS)
     except OSError as error:
-        raise ShimFailed(f"busctl: {error.strerror}; the pod's limits are not set") from error
+        raise ShimFailed(f"busctl: {error.strerror}; the limits are not set") from error

@@ -141,6 +141,24 @@ def test_v2_is_read_into_containerds_fields(tree_v2: str) -> None:
     assert found.rdma.current[0].hca_objects == 2000
 
 
+def test_limits_of_the_cgroup_that_crun_makes_in_a_scope_count_as_well(tmp_path: pathlib.Path) -> None:
+    put(tmp_path / "cgroup.controllers", "memory pids\n")
+    scope = tmp_path / "exitd.slice/exitd-box.scope"
+    own = {"pids.max": "1760\n", "memory.max": "max\n", "memory.swap.max": "0\n", "pids.current": "2\n"}
+    inner = {"pids.max": "50\n", "memory.max": "4096\n", "memory.swap.max": "max\n", "pids.current": "1\n"}
+    for path, files in ((scope, own), (scope / "container", inner)):
+        for name, text in files.items():
+            put(path / name, text)
+    found = metrics.read("exitd.slice:exitd:box", str(tmp_path))
+    assert isinstance(found, v2.Metrics)
+    assert (found.pids.limit, found.memory.usage_limit, found.memory.swap_limit, found.pids.current) == (50, 4096, 0, 2)
+    assert cgroups.memory_limit_bytes("exitd.slice:exitd:box", str(tmp_path)) == 4096
+    (scope / "container/memory.max").unlink()
+    found = metrics.read("exitd.slice:exitd:box", str(tmp_path))
+    assert isinstance(found, v2.Metrics)
+    assert found.memory.usage_limit == metrics.UNLIMITED
+
+
 def test_every_message_is_there_even_when_the_kernel_reports_nothing(tmp_path: pathlib.Path) -> None:
     put(tmp_path / "1/pids/cgroup.procs")
     put(tmp_path / "1/pids/exitd/box/cgroup.procs")

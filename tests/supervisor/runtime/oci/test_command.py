@@ -93,6 +93,16 @@ def test_the_blame_comes_from_looking_and_carries_the_runtimes_words(
     assert "executable file not found: permission denied" in str(error)
 
 
+@pytest.mark.parametrize("argv0", ["{no}", "}", "{0.__class__}", "%s", "/opt/{nox}"])
+def test_whatever_a_command_is_named_its_name_and_the_runtimes_words_are_quoted(
+    rootfs: pathlib.Path, argv0: str
+) -> None:
+    (rootfs / "opt/{nox}").touch()
+    error = blame(Command(str(rootfs), argv0), f"exec: {argv0}: {{0}}")
+    assert isinstance(error, CommandNotFound | CommandNotExecutable)
+    assert repr(argv0) in str(error) and f"exec: {argv0}: {{0}}" in str(error)
+
+
 def test_without_a_root_file_system_it_is_not_the_commands_fault(tmp_path: pathlib.Path) -> None:
     assert isinstance(blame(Command(str(tmp_path / "gone"), "sh"), ""), RuntimeFailed)
 

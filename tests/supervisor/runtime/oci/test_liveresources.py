@@ -136,3 +136,29 @@ def test_a_limit_is_lifted_in_the_cgroup_itself(
     (tmp_path / ("cgroup.controllers" if v2 else f"{controller}/cgroup.procs")).touch()
     cgroups.lift("/exitd/abc", controller, str(tmp_path))
     assert (tmp_path / file).read_text() == text
+
+
+def test_it_is_lifted_in_the_cgroup_that_crun_makes_in_a_scope_as_well_and_in_no_other_below(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    for path in ("exitd.slice/exitd-abc.scope/container", "exitd/abc/container"):
+        (tmp_path / path).mkdir(parents=True)
+    cgroups.lift("exitd.slice:exitd:abc", "pids", str(tmp_path))
+    cgroups.lift("/exitd/abc", "pids", str(tmp_path))
+    written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("pids.max"))
+    assert written == [
+        "exitd.slice/exitd-abc.scope/container/pids.max",
+        "exitd.slice/exitd-abc.scope/pids.max",
+        "exitd/abc/pids.max",
+    ]
+
+
+def test_swap_never_changes_without_the_memory_that_it_is_counted_with() -> None:
+    assert liveresources.with_memory(["memory_swap_bytes", "cpu_shares"]) == (
+        "memory_swap_bytes",
+        "cpu_shares",
+        "memory_bytes",
+    )
+    for others in (["memory_bytes", "memory_swap_bytes"], ["cpu_shares"], []):
+        assert liveresources.with_memory(others) == tuple(others)

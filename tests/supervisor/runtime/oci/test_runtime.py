@@ -211,6 +211,10 @@ def test_a_state_that_is_none_is_an_error(text: str) -> None:
         ('time="2026" level=error msg="runc create failed: \\"x\\""\n', 'runc create failed: "x"'),
         ("executable file `nope` not found\n", "executable file `nope` not found"),
         ('{"torn', '{"torn'),
+        ('{\n  "msg": "no `x`",\n  "level": "error"\n}\n', "no `x`"),  # crun 1.28
+        ('{\n "msg": "a",\n "level": "error"\n}\n{\n "msg": "b",\n "level": "error"\n}\nrest {c}\n', "rest {c}"),
+        ('{"msg": "a", "level": "error"}{"msg": "b", "level": "warning"}\n', "a"),
+        ("{}\n", "{}"),
         ("[1]", "[1]"),
         ('{"msg": 3}', "3"),
     ],

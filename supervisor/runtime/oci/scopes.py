@@ -1,0 +1,65 @@
+"""A container's scope: the unit of systemd's that its runtime asks for, and which of its limits the unit must have.
+
+systemd gives a unit its default of processes (DefaultTasksMax=, systemd-system.conf(5)), and writes all limits of the
+unit into the kernel's files again when it reads its units again (`daemon-reload`, every installation of a package). So
+a limit that a runtime has only written into those files does not last, and one that it never has is systemd's. runc
+(1.1 to 1.3) leaves out that there is no swap, and no limit of processes. crun (1.8 to 1.28) has a cgroup inside of the
+scope, which systemd leaves alone and which has all limits, and the scope has systemd's own of processes. Both take
+properties of the unit from annotations (runc: docs/systemd.md; crun.1).
+"""
+
+from collections.abc import Mapping
+
+from supervisor.model.errors import RuntimeFailed, ShimFailed
+from supervisor.runtime.oci import cgroups, slices
+
+ANNOTATION = "org.systemd.property."
+TASKS, SWAP = "TasksMax", "MemorySwapMax"
+
+
+def annotate(document: dict[str, object]) -> bool:
+    """Give config.json of a container in a scope the annotations that its runtime makes the unit's properties of;
+    return whether it has not had them. What is there stays: it may be a caller's own word."""
+    linux = document.get("linux")
+    path = linux.get("cgroupsPath") if isinstance(linux, dict) else None
+    if not isinstance(linux, dict) or not isinstance(path, str) or not cgroups.is_scope(path):
+        return False
+    before = document.get("annotations")
+    wanted = {TASKS: slices.INFINITY, **_swap(linux.get("resources"))}
+    found = {f"{ANNOTATION}{name}": f"uint64 {value}" for name, value in wanted.items()}
+    found |= before if isinstance(before, dict) else {}
+    document["annotations"] = found
+    return found != before
+
+
+def forget_swap(document: dict[str, object]) -> None:
+    """Take away the annotation of a limit that has been changed."""
+    annotations = document.get("annotations")
+    if isinstance(annotations, dict):
+        annotations.pop(f"{ANNOTATION}{SWAP}", None)
+
+
+def changed(resources: Mapping[str, object], *, has_inner: bool) -> dict[str, int]:
+    """Return the properties that the scope is to have after an update with these linux.resources. `has_inner`: the
+    limits are those of a cgroup inside of it."""
+    return {**({TASKS: slices.INFINITY} if has_inner and "pids" in resources else {}), **_swap(resources)}
+
+
+def _swap(resources: object) -> dict[str, int]:
+    """runtime-spec's swap is memory and swap together, -1 no limit; cgroup v2 and systemd have swap alone."""
+    memory = resources.get("memory") if isinstance(resources, Mapping) else None
+    limit, together = (memory.get(name) if isinstance(memory, Mapping) else None for name in ("limit", "swap"))
+    if not isinstance(limit, int) or not isinstance(together, int):
+        return {}
+    return {SWAP: slices.INFINITY if limit < 0 or together < 0 else max(0, together - limit)}
+
+
+async def limit(cgroups_path: str, wanted: Mapping[str, int]) -> None:
+    """Give the scope these properties. Raises RuntimeFailed when systemd refuses, TimedOut, Busy."""
+    if not wanted:
+        return
+    unit = cgroups.inside(cgroups_path).rpartition("/")[2]
+    try:
+        await slices.alter(unit, wanted)
+    except ShimFailed as error:
+        raise RuntimeFailed(str(error)) from error
