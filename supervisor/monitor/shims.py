@@ -262,6 +262,11 @@ class Shims:
             self._monitor.unwatch(pidfd)
             os.close(pidfd)
 
+    @property
+    def keeper(self) -> Process | None:
+        """The keeper that is connected."""
+        return self._keeper.process
+
     def parent_of_init(self, watch: Watch | None) -> str:
         """Return which process is init's parent: "shim", "keeper" or "other"; empty if there is no init."""
         if watch is None or watch.init is None or watch.reported:

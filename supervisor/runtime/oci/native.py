@@ -582,6 +582,10 @@ class NativeContainers:
         """End what runs in cgroups with this exitd's mark that belong to no container it knows, and to no run directory
         that may still be adopted or removed. Adopted containers have the cgroup that their bundle names."""
         found = await asyncio.to_thread(bundle.all_cgroups)
+        keeper = self._watching.shims.keeper
+        own = (os.getpid(), *((keeper.pid,) if keeper is not None else ()))
+        if misplaced := await asyncio.to_thread(scopes.remove_misplaced, own):
+            log.info("what crun left in a cgroup that is no container's is removed", cgroups=misplaced)
         self._anothers.intersection_update(found)
         used: frozenset[str] | None = None
         for path in found:

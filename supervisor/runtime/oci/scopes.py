@@ -8,7 +8,9 @@ scope, which systemd leaves alone and which has all limits, and the scope has sy
 properties of the unit from annotations (runc: docs/systemd.md; crun.1).
 """
 
-from collections.abc import Mapping
+import errno
+import os
+from collections.abc import Iterable, Mapping
 
 from supervisor.model.errors import RuntimeFailed, ShimFailed
 from supervisor.runtime.oci import cgroups, slices
@@ -52,6 +54,35 @@ def _swap(resources: object) -> dict[str, int]:
     if not isinstance(limit, int) or not isinstance(together, int):
         return {}
     return {SWAP: slices.INFINITY if limit < 0 or together < 0 else max(0, together - limit)}
+
+
+def remove_misplaced(pids: Iterable[int], root: str = cgroups.ROOT, proc: str = "/proc") -> tuple[str, ...]:
+    """Remove the cgroup that crun makes where its container's first process is, if that has ended before systemd has
+    put it into its scope: in the cgroup of the shim, which is the keeper's, or exitd's. Return those removed. Raises
+    OSError."""
+    found = []
+    if cgroups.mode(root) is not cgroups.Mode.V2:
+        return ()
+    for path in {path for pid in pids if (path := _cgroup_of(pid, proc)) not in ("", "/")}:
+        misplaced = f"{root}{path}/{cgroups.CRUN_INNER}"
+        try:
+            os.rmdir(misplaced)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EBUSY, errno.ENOTEMPTY):
+                raise
+        else:
+            found.append(misplaced)
+    return tuple(found)
+
+
+def _cgroup_of(pid: int, proc: str) -> str:
+    """Return the process's cgroup of version 2, with a slash before it; empty if the process has ended."""
+    try:
+        with open(f"{proc}/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return next((line.removeprefix("0::") for line in lines if line.startswith("0::/")), "")
 
 
 async def limit(cgroups_path: str, wanted: Mapping[str, int]) -> None:

@@ -88,3 +88,20 @@ async def test_that_systemd_refuses_it_is_the_updates_failure(asked: pathlib.Pat
     failing(asked, "SetUnitProperties")
     with pytest.raises(RuntimeFailed, match=r"exitd-box.scope no such limits \(no SetUnitProperties\)"):
         await scopes.limit(SCOPE, {"MemorySwapMax": 0})
+
+
+def test_what_crun_makes_where_its_killed_container_was_is_removed_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    proc, root = tmp_path / "proc", tmp_path / "cgroup"
+    places = {1: "/system.slice/exitd.service", 2: "/system.slice/exitd-keeper.service", 3: "/", 4: "/used"}
+    for pid, place in places.items():
+        (proc / str(pid)).mkdir(parents=True)
+        (proc / str(pid) / "cgroup").write_text(f"1:name=x:/container\n0::{place}\n")
+        (root / place.lstrip("/") / "container").mkdir(parents=True)
+    (root / "used/container/inner").mkdir()
+    (root / "cgroup.controllers").touch()
+    assert sorted(scopes.remove_misplaced([1, 2, 3, 4, 5], str(root), str(proc))) == [
+        f"{root}/system.slice/exitd-keeper.service/container",
+        f"{root}/system.slice/exitd.service/container",
+    ]
+    assert (root / "container").is_dir() and (root / "used/container").is_dir()
+    assert scopes.remove_misplaced([1, 2], str(root), str(proc)) == ()
