@@ -209,7 +209,7 @@ def prepare(
             _keep_flags(document, container.spec, kept)
             if made_with is not None and not container.spec.security.apparmor:
                 spec.keep_profile(document, made_with)
-            scopes.annotate(document)
+            scopes.annotate(document, of_bundle=bool(container.spec.bundle))
             _write(directory, document)
         else:
             # It may have been written for another state directory.
@@ -220,7 +220,8 @@ def prepare(
                 spec.restrict(document, *_shared_places(container, root))
                 _keep_flags(document, container.spec, kept)
                 document = _with_changes(document, container)
-            if scopes.annotate(document) or is_other:  # an earlier exitd wrote no annotations
+            # An earlier exitd wrote no annotations.
+            if scopes.annotate(document, of_bundle=bool(container.spec.bundle)) or is_other:
                 _write(directory, document)
             spec.readable(document)
         if made_with is not None and _loses_profile(document, container.spec):

@@ -19,19 +19,24 @@ ANNOTATION = "org.systemd.property."
 TASKS, SWAP = "TasksMax", "MemorySwapMax"
 
 
-def annotate(document: dict[str, object]) -> bool:
+def annotate(document: dict[str, object], *, of_bundle: bool) -> bool:
     """Give config.json of a container in a scope the annotations that its runtime makes the unit's properties of;
-    return whether it has not had them. What is there stays: it may be a caller's own word."""
+    return whether it has not had them. What is there stays: it may be a caller's own word. `of_bundle`: a caller's, and
+    containerd's; where that says nothing of processes, systemd's limit is what its runtime alone would give it."""
     linux = document.get("linux")
     path = linux.get("cgroupsPath") if isinstance(linux, dict) else None
     if not isinstance(linux, dict) or not isinstance(path, str) or not cgroups.is_scope(path):
         return False
     before = document.get("annotations")
-    wanted = {TASKS: slices.INFINITY, **_swap(linux.get("resources"))}
+    resources = linux.get("resources")
+    says = not of_bundle or (isinstance(resources, dict) and "pids" in resources)
+    wanted = {**({TASKS: slices.INFINITY} if says else {}), **_swap(resources)}
     found = {f"{ANNOTATION}{name}": f"uint64 {value}" for name, value in wanted.items()}
-    found |= before if isinstance(before, dict) else {}
-    document["annotations"] = found
-    return found != before
+    own = before if isinstance(before, dict) else {}
+    if found.keys() <= own.keys():
+        return False
+    document["annotations"] = found | own
+    return True
 
 
 def forget_swap(document: dict[str, object]) -> None:

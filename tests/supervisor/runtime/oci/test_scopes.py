@@ -38,34 +38,45 @@ def test_the_unit_has_no_limit_of_processes_but_its_containers_and_its_limit_of_
     memory: dict[str, object], swap: str | None
 ) -> None:
     made = document(SCOPE, memory=memory, pids={"limit": 9})
-    assert scopes.annotate(made)
+    assert scopes.annotate(made, of_bundle=False)
     assert made["annotations"] == {TASKS: EVERY, **({SWAP: swap} if swap else {})}
     before = copy.deepcopy(made)
-    assert not scopes.annotate(made)
+    assert not scopes.annotate(made, of_bundle=False)
     assert made == before
 
 
 def test_a_callers_own_words_stay() -> None:
     own = {TASKS: "uint64 7", SWAP: "uint64 8", "other": "x"}
     made = {**document(SCOPE, memory={"limit": 5, "swap": 5}), "annotations": dict(own)}
-    assert not scopes.annotate(made)
+    assert not scopes.annotate(made, of_bundle=False)
     assert made["annotations"] == own
+
+
+def test_a_bundle_that_says_nothing_of_processes_fares_as_with_its_runtime_alone() -> None:
+    silent, speaking = document(SCOPE, memory={"limit": 5, "swap": 5}), document(SCOPE, pids={"limit": 9})
+    assert scopes.annotate(silent, of_bundle=True)
+    assert silent["annotations"] == {SWAP: "uint64 0"}
+    assert scopes.annotate(speaking, of_bundle=True)
+    assert speaking["annotations"] == {TASKS: EVERY}
+    nothing = document(SCOPE)
+    assert not scopes.annotate(nothing, of_bundle=True)
+    assert "annotations" not in nothing
 
 
 def test_a_limit_that_has_been_changed_is_annotated_anew() -> None:
     made = {**document(SCOPE, memory={"limit": 5, "swap": 9}), "annotations": {TASKS: EVERY, SWAP: "uint64 0"}}
     scopes.forget_swap(made)
-    assert scopes.annotate(made)
+    assert scopes.annotate(made, of_bundle=False)
     assert made["annotations"] == {TASKS: EVERY, SWAP: "uint64 4"}
 
 
 @pytest.mark.parametrize("cgroup", ["/exitd/box", "", None])
 def test_what_is_in_no_scope_has_no_annotation(cgroup: object) -> None:
     made: dict[str, object] = {"linux": {"cgroupsPath": cgroup}}
-    assert not scopes.annotate(made)
+    assert not scopes.annotate(made, of_bundle=False)
     assert "annotations" not in made
     scopes.forget_swap(made)
-    assert not scopes.annotate({})
+    assert not scopes.annotate({}, of_bundle=False)
 
 
 def test_an_update_changes_the_unit_where_its_runtime_does_not() -> None:
