@@ -16,7 +16,7 @@ from supervisor.model.errors import RuntimeFailed, ShimFailed
 from supervisor.runtime.oci import cgroups, slices
 
 ANNOTATION = "org.systemd.property."
-TASKS, SWAP = "TasksMax", "MemorySwapMax"
+TASKS, SWAP, CPU = "TasksMax", "MemorySwapMax", "CPUQuotaPerSecUSec"
 
 
 def annotate(document: dict[str, object], *, of_bundle: bool) -> bool:
@@ -48,8 +48,15 @@ def forget_swap(document: dict[str, object]) -> None:
 
 def changed(resources: Mapping[str, object], *, has_inner: bool) -> dict[str, int]:
     """Return the properties that the scope is to have after an update with these linux.resources. `has_inner`: the
-    limits are those of a cgroup inside of it."""
-    return {**({TASKS: slices.INFINITY} if has_inner and "pids" in resources else {}), **_swap(resources)}
+    limits are those of a cgroup inside of it, and the runtime (crun) takes none away from the unit."""
+    cpu = resources.get("cpu")
+    quota = cpu.get("quota") if isinstance(cpu, Mapping) else None
+    is_lifted = isinstance(quota, int) and quota < 0
+    lifted = {
+        **({TASKS: slices.INFINITY} if "pids" in resources else {}),
+        **({CPU: slices.INFINITY} if is_lifted else {}),
+    }
+    return {**(lifted if has_inner else {}), **_swap(resources)}
 
 
 def _swap(resources: object) -> dict[str, int]:

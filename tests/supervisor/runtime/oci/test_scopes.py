@@ -80,10 +80,12 @@ def test_what_is_in_no_scope_has_no_annotation(cgroup: object) -> None:
 
 
 def test_an_update_changes_the_unit_where_its_runtime_does_not() -> None:
-    both = {"memory": {"limit": 5, "swap": 5}, "pids": {"limit": -1}}
+    both = {"memory": {"limit": 5, "swap": 5}, "pids": {"limit": -1}, "cpu": {"quota": 5}}
     assert scopes.changed(both, has_inner=False) == {"MemorySwapMax": 0}
     assert scopes.changed(both, has_inner=True) == {"TasksMax": NO_LIMIT, "MemorySwapMax": 0}
-    assert scopes.changed({"cpu": {"quota": 5}}, has_inner=True) == {}
+    lifted = {"cpu": {"quota": -1, "period": 100_000}}
+    assert scopes.changed(lifted, has_inner=True) == {"CPUQuotaPerSecUSec": NO_LIMIT}
+    assert scopes.changed(lifted, has_inner=False) == {}
 
 
 @in_loop
