@@ -90,7 +90,8 @@ def test_a_kill_of_all_comes_to_init_before_it_hears_of_the_others_ends(client: 
         mounts = [pb.Mount(source=str(tmp_path), destination="/mnt")]
         container = lives.up(client, "sh", "-c", "exec </mnt/line; : >/mnt/up; read line; exit 16", mounts=mounts)
         until((tmp_path / "up").exists, "it does not begin")
-        for path in set(cgroups.paths(lives.cgroup(container.id)).values()):
+        own = lives.cgroup(container.id)
+        for path in {cgroups.with_inner(own, top)[-1] for top in cgroups.paths(own).values()}:
             for one in earlier:
                 pathlib.Path(f"{path}/cgroup.procs").write_text(f"{one.pid}\n")
         client.kill(container.id, "KILL", everyone=True)
