@@ -15,6 +15,7 @@ from supervisor.system.inotify import Inotify
 class Keeper:
     def __init__(self) -> None:
         self._known: dict[RunKey, Process] = {}
+        self.process: Process | None = None
         self.lists = 0  # how often it was asked for all
 
     def keeps(self, key: RunKey, process: Process) -> None:
