@@ -14,7 +14,7 @@ from tests.system import lives
 from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli, Said
 from tests.system.waits import LIMIT_SECONDS, scaled, until
-from tests.system.watched import ends, said, stranger, told, watch_of, zombie
+from tests.system.watched import KERNELS_SOURCE, ZOMBIES_SOURCE, ends, said, stranger, told, watch_of, zombie
 
 ENDS = [
     *(("exit 0", ("exited 0", "self")), ("exit 7", ("exited 7", "self")), ("exit 137", ("exited 137", "self"))),
@@ -32,7 +32,7 @@ def test_a_strangers_end_is_in_the_ledger_with_its_true_code_and_once(
         assert (reply.watch.target, reply.watch.kind, reply.watch.processes) == (str(process.pid), "pid", 1)
         process.go()
         exit_ = told(client, process)
-        assert (said(exit_), exit_.source, exit_.namespace, exit_.decision) == (how, "pidfd", "pid", "")
+        assert (said(exit_), exit_.source, exit_.namespace, exit_.decision) == (how, KERNELS_SOURCE, "pid", "")
         assert not exit_.by.ByteSize()
         assert exit_.init.pid == process.pid
         assert exit_.started_at.ToNanoseconds() <= exit_.at.ToNanoseconds()
@@ -60,7 +60,7 @@ def test_a_zombie_whose_parent_does_not_reap_is_reported_and_stays_one(client: C
         client.watch(pb.WatchRequest(pid=process.pid))
         process.go()
         exit_ = told(client, process)
-        assert (said(exit_), exit_.source) == (("exited 7", "self"), "zombie")
+        assert (said(exit_), exit_.source) == (("exited 7", "self"), ZOMBIES_SOURCE)
         assert "\nState:\tZ" in pathlib.Path(f"/proc/{process.pid}/status").read_text()
         with pytest.raises(NoSuchProcess, match="has ended"):
             client.watch(pb.WatchRequest(pid=process.pid))
@@ -187,7 +187,7 @@ def test_the_command_shows_the_end_and_ends_with_it(cli: Cli, client: Client) ->
         process.go()
         out, err = showing.communicate(timeout=LIMIT_SECONDS)
         assert (showing.returncode, err) == (0, f"exitctl: watching {pid}; {HINT}")
-        assert f"({pid}@pid) 7 [source pidfd, reason self]" in out
+        assert f"({pid}@pid) 7 [source {KERNELS_SOURCE}, reason self]" in out
         assert f"{pid}@pid" in cli.ok("exits")
         story = cli.ok("why", f"{pid}@pid")
         assert "exited 7" in story

@@ -14,7 +14,7 @@ from tests.system.containerd.server import EXITD, RUNC, Box, Containerd
 from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli
 from tests.system.waits import LIMIT_SECONDS, until
-from tests.system.watched import end_of, exits, observed, said, watch_of
+from tests.system.watched import KERNELS_SOURCE, end_of, exits, observed, said, watch_of
 
 pytestmark = pytest.mark.grpc  # containerd is asked over it, and its descriptors stay
 
@@ -41,7 +41,7 @@ def test_tasks_of_before_and_after_are_reported_with_their_true_codes(client: Cl
         until(partial(catches_term, box.pid), f"{box.id} has no trap")
         box.task("kill", "-s", "SIGTERM")
         exit_ = end_of(client, name_of(containerd, box.id))
-        assert (said(exit_), exit_.source) == (("exited 7", "self"), "pidfd")
+        assert (said(exit_), exit_.source) == (("exited 7", "self"), KERNELS_SOURCE)
         assert (exit_.name, exit_.namespace) == (box.id, f"containerd/{containerd.namespace}")
     killed.task("kill", "-s", "SIGKILL")
     assert said(end_of(client, name_of(containerd, killed.id))) == ("signaled 9", "unknown")

@@ -12,9 +12,9 @@ from tests.system import daemons
 from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli
 from tests.system.waits import LIMIT_SECONDS, scaled, until
-from tests.system.watched import Engine, end_of, engine, exits, observed, said, watch_of
+from tests.system.watched import KERNELS_SOURCE, Engine, end_of, engine, exits, observed, said, watch_of
 
-SOURCES = ("pidfd", "zombie")  # who reaps orphans on this machine, and when, is not ours to say
+SOURCES = (KERNELS_SOURCE, "zombie")  # who reaps orphans on this machine, and when, is not ours to say
 BOMB = "tail /dev/zero"  # it keeps its last line, which has no end
 LIMIT_BYTES = 16 << 20
 

@@ -12,7 +12,7 @@ from protos.exitd.v1 import exitd_pb2 as pb
 from tests.system import daemons
 from tests.system.kill_matrix.calls import traced
 from tests.system.waits import until
-from tests.system.watched import end_of, engine, observed, said, stranger, told
+from tests.system.watched import KERNELS_SOURCE, end_of, engine, observed, said, stranger, told
 
 # Whatever could change something outside of exitd's own directories and sockets.
 CHANGING = (
@@ -118,5 +118,5 @@ def test_what_lives_over_a_restart_is_reported_truly_and_a_zombie_too(number: in
             assert len(client.watches()) == 1
             first.go()
             exit_ = told(client, first)
-            assert (said(exit_), exit_.source) == (("exited 7", "self"), "pidfd")
+            assert (said(exit_), exit_.source) == (("exited 7", "self"), KERNELS_SOURCE)
         os.kill(second.parent.pid, signal.SIGCONT)

@@ -12,11 +12,17 @@ from dataclasses import dataclass, field
 from protos.exitd.v1 import exitd_pb2 as pb
 from shim import native
 from supervisor.api.client import Client
+from supervisor.monitor import probe
 from tests.system import tinyroot
 from tests.system.lives import word
 from tests.system.processes import empty_cgroup
 from tests.system.runtimes import program
 from tests.system.waits import LIMIT_SECONDS, until
+
+# Which of the kernel's words has an end that nobody of exitd's is the parent of: a pidfd has the code since 6.15.
+KERNELS_SOURCE = "pidfd" if probe.kernel() >= (6, 15) else "procevents"
+# And where its parent does not reap it: process events come before it is a zombie.
+ZOMBIES_SOURCE = "zombie" if KERNELS_SOURCE == "pidfd" else KERNELS_SOURCE
 
 # Says its pid and that of a child, which ends as it is told after a line of input; then reaps it, or never does.
 CHILD = "read line; {}"

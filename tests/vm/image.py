@@ -29,7 +29,7 @@ PACKAGES = (
 )
 TEST_PACKAGES = (
     *("python3-venv", "python3-dev", "gcc", "libc6-dev", "libffi-dev", "musl-tools"),
-    "iproute2",
+    *("iproute2", "containernetworking-plugins", "iptables"),
 )
 # Its recommendations that its pods need: their network, and the program of their first container.
 PODMAN_PACKAGES = ("podman", "netavark", "aardvark-dns", "nftables", "catatonit")

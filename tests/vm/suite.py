@@ -50,6 +50,7 @@ UNFIT = {
     "test_containerd": "containerd is not in the machine",
     "test_watch_containerd": "containerd is not in the machine",
     "test_docs_containerd": "containerd is not in the machine",
+    "test_docs_watch": "containerd is not in the machine",
     "test_shimclient": "containerd's shim is not in the machine",
     "test_docs_shimv2": "containerd's shim is not in the machine",
     "test_completion": "zsh and fish are not in the machine",
