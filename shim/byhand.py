@@ -263,7 +263,7 @@ def last_words(text: str) -> str:
     begins = max((number for number, line in enumerate(lines) if line.startswith("{")), default=0)
     try:
         return str(json.loads("\n".join(lines[begins:]))["msg"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return lines[-1] if lines else ""
 
 

@@ -8,6 +8,7 @@ tests has the whole tree besides, built in place, and an environment that runs i
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -163,6 +164,15 @@ def made_whole(goal: pathlib.Path) -> Iterator[pathlib.Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def made_by_one(name: str) -> Iterator[None]:
+    """Of runs at once, one makes what the others are waiting for; the lock ends with whoever has it."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def base(kind: Kind) -> pathlib.Path:
     """The Debian, a directory, with what exitd's package and its containers need, and its tests."""
     packages, wanted = [*PACKAGES], list[str]()
@@ -265,6 +275,11 @@ def build_in_place(root: pathlib.Path) -> None:
 
 def disk(kind: Kind = Kind.PLAIN) -> tuple[pathlib.Path, pathlib.Path]:
     """The disk and the kernel to boot it with. Raises CannotMake."""
+    with made_by_one(f"{kind}-{SUITE}"):
+        return _disk(kind)
+
+
+def _disk(kind: Kind) -> tuple[pathlib.Path, pathlib.Path]:
     names = tree_files(kind)
     contents = [part for name in names for part in (name.encode(), (TREE / name).read_bytes())]
     found = base(kind)

@@ -25,7 +25,7 @@ import structlog
 from shim.frozen import frozen, replace
 from shim.patterns import LatePattern
 from supervisor.config.settings import Limits
-from supervisor.model import mountflags, networks, pods
+from supervisor.model import changes, mountflags, networks, pods
 from supervisor.model.errors import BadRequest, CannotConfine, ShimFailed
 from supervisor.model.idranges import IdRange
 from supervisor.model.ownaddress import with_address
@@ -209,7 +209,7 @@ def prepare(
             _keep_flags(document, container.spec, kept)
             if made_with is not None and not container.spec.security.apparmor:
                 spec.keep_profile(document, made_with)
-            scopes.annotate(document, of_bundle=bool(container.spec.bundle))
+            scopes.annotate(document, or_none=_means_no_limit(container))
             _write(directory, document)
         else:
             # It may have been written for another state directory.
@@ -221,7 +221,7 @@ def prepare(
                 _keep_flags(document, container.spec, kept)
                 document = _with_changes(document, container)
             # An earlier exitd wrote no annotations.
-            if scopes.annotate(document, of_bundle=bool(container.spec.bundle)) or is_other:
+            if scopes.annotate(document, or_none=_means_no_limit(container)) or is_other:
                 _write(directory, document)
             spec.readable(document)
         if made_with is not None and _loses_profile(document, container.spec):
@@ -241,6 +241,11 @@ def _loses_profile(document: spec.Document, wanted: Spec) -> bool:
     would begin it. Return whether it was."""
     is_unasked = not (wanted.bundle or wanted.security.apparmor)
     return is_unasked and not machine.own_profile() and spec.drop_profile(document, machine.OWN_PROFILE)
+
+
+def _means_no_limit(container: Container) -> bool:
+    """Return whether a document without a word of processes is exitd's own word."""
+    return not container.spec.bundle or changes.PIDS in container.changed
 
 
 def _keep_flags(document: spec.Document, wanted: Spec, kept: Mapping[str, tuple[str, ...]]) -> None:
@@ -586,8 +591,7 @@ def _shared(container: Container, root: str, joins: dict[str, str]) -> spec.Shar
 def _with_changes(document: spec.Document, container: Container) -> spec.Document:
     """Return the document with the limits that updates have set: they count more than a bundle's."""
     leaves = [leaf for name in container.changed for leaf in liveresources.LEAVES.get(name, ())]
-    if ("memory", "swap") in leaves:
-        scopes.forget_swap(document)
+    scopes.forget(document, leaves)
     return spec.limit(document, container.spec, leaves, _host(container)) if leaves else document
 
 

@@ -215,11 +215,8 @@ def oom_event(cgroups_path: str, root: str = ROOT) -> int:
 def memory_limit_bytes(cgroups_path: str, root: str = ROOT) -> int:
     """Return the limit that the kernel enforces on this cgroup itself; 0 if there is none or the cgroup is gone."""
     path = _memory_file(cgroups_path, ("memory.limit_in_bytes", "memory.max"), root)
-    found = []
-    for directory in with_inner(cgroups_path, os.path.dirname(path)) if path else ():
-        text = (_read(f"{directory}/{os.path.basename(path or '')}") or "").strip()
-        found.append(int(text) if text.isdigit() else NO_LIMIT)  # v2 says "max"
-    limit = min(found, default=NO_LIMIT)
+    text = (_read(path) or "").strip() if path else ""
+    limit = int(text) if text.isdigit() else 0  # v2 says "max"
     return limit if limit < NO_LIMIT else 0
 
 

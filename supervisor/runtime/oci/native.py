@@ -287,9 +287,9 @@ class NativeContainers:
         """Change its limits. `resources`: JSON of runtime-spec's linux.resources."""
         path = f"{rundir.path_of(self._place.state, container.id, container.run)}/{RESOURCES}"
         rt, lifted = await self._runtime(container), tuple[str, ...]()
-        is_crun, cgroup = os.path.basename(rt.path).startswith(CRUN), self._cgroup(container)
-        of_scope = scopes.changed(json.loads(resources), has_inner=is_crun) if cgroups.is_scope(cgroup) else {}
-        if is_crun:
+        cgroup = self._cgroup(container)
+        of_scope = scopes.changed(json.loads(resources)) if cgroups.is_scope(cgroup) else {}
+        if os.path.basename(rt.path).startswith(CRUN):
             resources, lifted = liveresources.split(resources)
         await asyncio.to_thread(_write, path, resources)
         await self._simple(container, rt.update(runplan.runtime_id(container), path), "update")
@@ -584,8 +584,11 @@ class NativeContainers:
         found = await asyncio.to_thread(bundle.all_cgroups)
         keeper = self._watching.shims.keeper
         own = (os.getpid(), *((keeper.pid,) if keeper is not None else ()))
-        if misplaced := await asyncio.to_thread(scopes.remove_misplaced, own):
-            log.info("what crun left in a cgroup that is no container's is removed", cgroups=misplaced)
+        try:
+            if misplaced := await asyncio.to_thread(scopes.remove_misplaced, own):
+                log.info("what crun left in a cgroup that is no container's is removed", cgroups=misplaced)
+        except OSError as error:
+            log.warning("what crun left is not removed", why=str(error))
         self._anothers.intersection_update(found)
         used: frozenset[str] | None = None
         for path in found:

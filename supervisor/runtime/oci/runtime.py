@@ -23,6 +23,8 @@ from supervisor.system.aside import Aside
 
 MOST_OUTPUT_BYTES = 64 << 10
 MOST_ERROR_CHARACTERS = 2000
+MOST_LOG_CHARACTERS = 4 * MOST_ERROR_CHARACTERS  # of a log's end: what is read as JSON may be made to cost time
+BRACKETS = frozenset("{}[], ")
 DEATH_SECONDS = 2.0  # after it, a SIGKILLed command is left to be reaped later
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # runc would act on them. The launcher, which drops them from a command's environment, has the same list.
@@ -156,7 +158,7 @@ def last_error(log_text: str) -> str:
     """Return the part of a runtime's log or stderr that a person needs: the last error, else the last line. For display
     only."""
     last = ""
-    for message, is_error in _messages(log_text):
+    for message, is_error in _messages(log_text[-MOST_LOG_CHARACTERS:]):
         if message and (is_error or not last):
             last = message
     return last[:MOST_ERROR_CHARACTERS]
@@ -167,24 +169,27 @@ _TEXT_LINE = LatePattern(r'level=(?P<level>\w+) msg=(?P<message>"(?:[^"\\]|\\.)*
 
 def _messages(text: str) -> Iterator[tuple[str, bool]]:
     """Yield each message and whether it is an error: of JSON objects, which have a line each or several (crun 1.28), of
-    logfmt lines, and any other line as it is."""
+    logfmt lines, and any other line that has more than brackets as it is."""
     decoder, at = json.JSONDecoder(), 0
     while at < len(text):
         if text[at].isspace():
             at += 1
             continue
+        newline = text.find("\n", at)
+        end = newline if newline >= 0 else len(text)
         if text[at] == "{":
             try:
-                entry, end = decoder.raw_decode(text, at)
-                yield str(entry["msg"]), entry.get("level") in ("error", "fatal")
-            except (ValueError, KeyError, RecursionError):
+                entry, at = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError):
                 pass
             else:
-                at = end
+                if "msg" in entry:
+                    yield str(entry["msg"]), entry.get("level") in ("error", "fatal")
                 continue
-        begin, newline = at, text.find("\n", at)
-        at = newline if newline >= 0 else len(text)
-        yield _message(text[begin:at].strip())
+        line = text[at:end].strip()
+        if not BRACKETS.issuperset(line):
+            yield _message(line)
+        at = end
 
 
 def _message(line: str) -> tuple[str, bool]:

@@ -3,9 +3,9 @@
 systemd gives a unit its default of processes (DefaultTasksMax=, systemd-system.conf(5)), and writes all limits of the
 unit into the kernel's files again when it reads its units again (`daemon-reload`, every installation of a package). So
 a limit that a runtime has only written into those files does not last, and one that it never has is systemd's. runc
-(1.1 to 1.3) leaves out that there is no swap, and no limit of processes. crun (1.8 to 1.28) has a cgroup inside of the
-scope, which systemd leaves alone and which has all limits, and the scope has systemd's own of processes. Both take
-properties of the unit from annotations (runc: docs/systemd.md; crun.1).
+(1.1 to 1.3) leaves out that there is no swap, and no limit of processes. crun has a cgroup inside of the scope, which
+systemd leaves alone and which has all limits; crun 1.8 gives the unit none of processes, later ones do, and 1.28 does
+not take a quota of CPU time away. Both take properties of the unit from annotations (runc: docs/systemd.md; crun.1).
 """
 
 import errno
@@ -17,20 +17,27 @@ from supervisor.runtime.oci import cgroups, slices
 
 ANNOTATION = "org.systemd.property."
 TASKS, SWAP, CPU = "TasksMax", "MemorySwapMax", "CPUQuotaPerSecUSec"
+# Of which limits, by their places below linux.resources, a caller's bundle may have properties.
+OF_LEAVES: Mapping[tuple[str, str], str] = {
+    ("pids", "limit"): TASKS,
+    ("memory", "swap"): SWAP,
+    ("memory", "limit"): "MemoryMax",
+    ("cpu", "quota"): CPU,
+}
 
 
-def annotate(document: dict[str, object], *, of_bundle: bool) -> bool:
+def annotate(document: dict[str, object], *, or_none: bool) -> bool:
     """Give config.json of a container in a scope the annotations that its runtime makes the unit's properties of;
-    return whether it has not had them. What is there stays: it may be a caller's own word. `of_bundle`: a caller's, and
-    containerd's; where that says nothing of processes, systemd's limit is what its runtime alone would give it."""
+    return whether it has not had them. What is there stays: it may be a caller's own word. `or_none`: a document that
+    says nothing of processes means no limit. A caller's, or containerd's, fares as with its runtime alone: the limit is
+    systemd's."""
     linux = document.get("linux")
     path = linux.get("cgroupsPath") if isinstance(linux, dict) else None
     if not isinstance(linux, dict) or not isinstance(path, str) or not cgroups.is_scope(path):
         return False
     before = document.get("annotations")
     resources = linux.get("resources")
-    says = not of_bundle or (isinstance(resources, dict) and "pids" in resources)
-    wanted = {**({TASKS: slices.INFINITY} if says else {}), **_swap(resources)}
+    wanted = {**({TASKS: slices.INFINITY} if or_none else {}), **_tasks(resources), **_swap(resources)}
     found = {f"{ANNOTATION}{name}": f"uint64 {value}" for name, value in wanted.items()}
     own = before if isinstance(before, dict) else {}
     if found.keys() <= own.keys():
@@ -39,39 +46,44 @@ def annotate(document: dict[str, object], *, of_bundle: bool) -> bool:
     return True
 
 
-def forget_swap(document: dict[str, object]) -> None:
-    """Take away the annotation of a limit that has been changed."""
+def forget(document: dict[str, object], leaves: Iterable[tuple[str, str]]) -> None:
+    """Take away the annotations of limits, by their places below linux.resources, that an update has changed."""
     annotations = document.get("annotations")
     if isinstance(annotations, dict):
-        annotations.pop(f"{ANNOTATION}{SWAP}", None)
+        for leaf in leaves:
+            annotations.pop(f"{ANNOTATION}{OF_LEAVES.get(leaf)}", None)
 
 
-def changed(resources: Mapping[str, object], *, has_inner: bool) -> dict[str, int]:
-    """Return the properties that the scope is to have after an update with these linux.resources. `has_inner`: the
-    limits are those of a cgroup inside of it, and the runtime (crun) takes none away from the unit."""
+def changed(resources: Mapping[str, object]) -> dict[str, int]:
+    """Return the properties that the scope is to have after an update with these linux.resources, as far as a runtime
+    may not have changed them."""
     cpu = resources.get("cpu")
     quota = cpu.get("quota") if isinstance(cpu, Mapping) else None
     is_lifted = isinstance(quota, int) and quota < 0
-    lifted = {
-        **({TASKS: slices.INFINITY} if "pids" in resources else {}),
-        **({CPU: slices.INFINITY} if is_lifted else {}),
-    }
-    return {**(lifted if has_inner else {}), **_swap(resources)}
+    return {**_tasks(resources), **({CPU: slices.INFINITY} if is_lifted else {}), **_swap(resources)}
+
+
+def _tasks(resources: object) -> dict[str, int]:
+    """0 is no word of it to runtimes (runc's libcontainer, crun), below 0 is no limit."""
+    pids = resources.get("pids") if isinstance(resources, Mapping) else None
+    limit = pids.get("limit") if isinstance(pids, Mapping) else None
+    return {TASKS: limit if limit > 0 else slices.INFINITY} if isinstance(limit, int) and limit else {}
 
 
 def _swap(resources: object) -> dict[str, int]:
-    """runtime-spec's swap is memory and swap together, -1 no limit; cgroup v2 and systemd have swap alone."""
+    """runtime-spec's swap is memory and swap together, -1 no limit, 0 no word of it; cgroup v2 and systemd have swap
+    alone."""
     memory = resources.get("memory") if isinstance(resources, Mapping) else None
     limit, together = (memory.get(name) if isinstance(memory, Mapping) else None for name in ("limit", "swap"))
-    if not isinstance(limit, int) or not isinstance(together, int):
+    if not isinstance(limit, int) or not isinstance(together, int) or not together:
         return {}
     return {SWAP: slices.INFINITY if limit < 0 or together < 0 else max(0, together - limit)}
 
 
 def remove_misplaced(pids: Iterable[int], root: str = cgroups.ROOT, proc: str = "/proc") -> tuple[str, ...]:
     """Remove the cgroup that crun makes where its container's first process is, if that has ended before systemd has
-    put it into its scope: in the cgroup of the shim, which is the keeper's, or exitd's. Return those removed. Raises
-    OSError."""
+    put it into its scope: in the cgroup of the shim, which is the keeper's, or exitd's, or one that a client of
+    containerd's has named and looks after. Return those removed. Raises OSError."""
     found = []
     if cgroups.mode(root) is not cgroups.Mode.V2:
         return ()

@@ -86,7 +86,7 @@ async def end(pod_id: str) -> str:
 
 async def _call(method: str, *words: str) -> runtime.CommandResult:
     try:
-        argv = ("busctl", "--quiet", "call", *SYSTEMD, method, *words)
+        argv = ("busctl", "--quiet", "call", "--", *SYSTEMD, method, *words)
         return await runtime.run(argv, timeout_seconds=ANSWER_SECONDS)
     except OSError as error:
         raise ShimFailed(f"busctl: {error.strerror}; the limits are not set") from error

@@ -27,7 +27,7 @@ LINE_BYTES = 200
 LINES = int(1_000_000_000 * SCALE) // LINE_BYTES
 TTY_LINES = max(50_000, int(1_000_000 * SCALE))
 MOST_KILLS, LONG_SECONDS = 2000, 120.0
-AT_ONCE = 3  # shims that are killed as soon as they are there
+BEFORE_THE_MIDDLE = 3  # shims that are killed before a long transfer goes on beyond its middle
 # Both streams, in more batches than one, with characters that are cut in between.
 SCRIPT = "seq 1 4000; seq -f 'ä€%.0f' 1 3000 >&2; seq 4001 9000; printf end; exit 43"
 WANTED = {
@@ -103,14 +103,16 @@ def finish_any(node: Node, keeper: Keeper, run: Run) -> None:
     empty_cgroup(node.cgroup)
 
 
-def killed_again_and_again(keeper: Keeper, run: Run, most_seconds: float) -> int:
-    """Until the container has ended; how often. The first few shims hardly begin: while none is there nothing is moved,
-    so however quick a shim is, they are as many as that."""
+def killed_again_and_again(keeper: Keeper, run: Run, most_seconds: float, gate: pathlib.Path | None = None) -> int:
+    """Until the container has ended; how often. The container goes on beyond its middle when `gate` is there: however
+    quick the shims are, some of them are killed before it is through."""
     chosen, kills = random.Random(SEED), 0
-    while kills < MOST_KILLS and not run.ended(chosen.uniform(0, most_seconds) if kills >= AT_ONCE else 0):
+    while kills < MOST_KILLS and not run.ended(chosen.uniform(0, most_seconds)):
         run.kill_shim()
         replace(keeper, run)
         kills += 1
+        if gate is not None and kills == BEFORE_THE_MIDDLE:
+            gate.touch()
     assert run.ended(LONG_SECONDS)
     assert wait_readable(run.shim_pidfd)
     return kills
@@ -138,14 +140,16 @@ def every_line_once(path: pathlib.Path) -> None:
 
 
 def test_a_long_transfer_survives_the_deaths_of_many_shims_to_the_byte(node: Node, keeper: Keeper) -> None:
-    script = f"seq -f %0{LINE_BYTES - 1}.0f 1 {LINES}; exit 43"
+    form, middle = f"seq -f %0{LINE_BYTES - 1}.0f", LINES // 2
+    gate = "until [ -e /gate ]; do sleep 0.01; done"
     path = node.directory / "box.log"
-    run = make(keeper, "box", node.bundle("/bin/sh", "-c", script), log=str(path))
+    bundle = node.bundle("/bin/sh", "-c", f"{form} 1 {middle}; {gate}; {form} {middle + 1} {LINES}; exit 43")
+    run = make(keeper, "box", bundle, log=str(path))
     run.start()
-    kills = killed_again_and_again(keeper, run, 0.02)
+    kills = killed_again_and_again(keeper, run, 0.02, bundle / "rootfs/gate")
     every_line_once(path)
     print(f"{kills} shims killed, {LINES} lines")
-    assert kills >= AT_ONCE
+    assert kills >= BEFORE_THE_MIDDLE
     finish_any(node, keeper, run)
 
 
@@ -183,9 +187,11 @@ def attach_input(run: Run, read_fd: int) -> Control:
     return control
 
 
-def write_lines(fd: int, count: int) -> None:
+def write_lines(fd: int, count: int, gate: threading.Event) -> None:
     with open(fd, "wb") as pipe:
         for number in range(1, count + 1):
+            if number == count // 2:
+                assert gate.wait(LONG_SECONDS)
             pipe.write(b"%0*d\n" % (LINE_BYTES - 1, number))
 
 
@@ -194,15 +200,18 @@ def test_a_long_input_whose_pipe_the_client_keeps_survives_the_deaths_of_many_sh
     run = make(keeper, "box", node.bundle("/bin/sh", "-c", "cat; exit 43"), stdin=True, log=str(path))
     run.start()
     read_fd, write_fd = os.pipe()
-    writer = threading.Thread(target=write_lines, args=(write_fd, LINES), daemon=True)
+    gate = threading.Event()
+    writer = threading.Thread(target=write_lines, args=(write_fd, LINES, gate), daemon=True)
     control = attach_input(run, read_fd)
     writer.start()
     while writer.is_alive() and kills < MOST_KILLS:
-        writer.join(chosen.uniform(0, 0.03) if kills >= AT_ONCE else 0)
+        writer.join(chosen.uniform(0, 0.03))
         control.close()
         run.kill_shim()
         replace(keeper, run)
         control, kills = attach_input(run, read_fd), kills + 1
+        if kills == BEFORE_THE_MIDDLE:
+            gate.set()
     writer.join(LONG_SECONDS)
     control.ok("close-stdin")
     assert run.ended(LONG_SECONDS)
@@ -211,7 +220,7 @@ def test_a_long_input_whose_pipe_the_client_keeps_survives_the_deaths_of_many_sh
     os.close(read_fd)
     every_line_once(path)
     print(f"{kills} shims killed, {LINES} lines")
-    assert kills >= AT_ONCE
+    assert kills >= BEFORE_THE_MIDDLE
     finish_any(node, keeper, run)
 
 

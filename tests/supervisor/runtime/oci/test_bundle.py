@@ -196,3 +196,23 @@ def test_a_stored_configuration_without_a_bound_is_none(
     assert bundle.cgroups_path(made, places[0]) == "/mine/c"
     monkeypatch.setattr(bundle, "MOST_STORED_BYTES", len(text) - 1)
     assert bundle.cgroups_path(made, places[0]) == f"/exitd/{ID}"
+
+
+def test_a_scope_has_its_containers_limits_also_where_an_earlier_version_wrote_the_configuration(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rootfs, "prepare", lambda spec, directory, limits, apart: f"{apart}/merged")
+    places = str(tmp_path / "r"), str(tmp_path / "s")
+    file = tmp_path / "r/c" / ID / "bundle/config.json"
+    made = container(rootfs="/r", args=("x",), systemd_cgroup=True)
+    for limit, annotated in ((0, 2**64 - 1), (9, 9), (0, 2**64 - 1)):
+        rights = replace(made.spec.rights, pids_limit=limit)
+        asked = replace(made, spec=replace(made.spec, rights=rights), changed=("pids_limit",))
+        found = bundle.prepare(asked, *places, Limits())
+        wanted = {"org.systemd.property.TasksMax": f"uint64 {annotated}"}
+        assert found.document["annotations"] == json.loads(file.read_text())["annotations"] == wanted
+    written = json.loads(file.read_text())
+    del written["annotations"]
+    file.write_text(json.dumps(written))
+    assert bundle.prepare(made, *places, Limits()).document["annotations"] == wanted
+    assert json.loads(file.read_text())["annotations"] == wanted

@@ -214,7 +214,10 @@ def test_a_state_that_is_none_is_an_error(text: str) -> None:
         ('{\n  "msg": "no `x`",\n  "level": "error"\n}\n', "no `x`"),  # crun 1.28
         ('{\n "msg": "a",\n "level": "error"\n}\n{\n "msg": "b",\n "level": "error"\n}\nrest {c}\n', "rest {c}"),
         ('{"msg": "a", "level": "error"}{"msg": "b", "level": "warning"}\n', "a"),
-        ("{}\n", "{}"),
+        ("{}\n", ""),
+        ('{"msg": "real", "level": "error"} trailing\n', "trailing"),
+        ('{\n  "time": 3\n}\n', ""),
+        ("{\n" * 2000 + "the end", "the end"),
         ("[1]", "[1]"),
         ('{"msg": 3}', "3"),
     ],

@@ -12,7 +12,7 @@ from tests.supervisor.fakes import in_loop
 
 POD = "b" * 64
 LIMITS = Pod(memory_bytes=64 << 20, pids_limit=60, cpu_limit_milli=250)
-CALLED = "--quiet call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager"
+CALLED = "--quiet call -- org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager"
 WANTED = f"3 MemoryMax t {64 << 20} TasksMax t 60 CPUQuotaPerSecUSec t 250000"
 
 
