@@ -53,7 +53,7 @@ def test_a_run_is_of_its_commit_whatever_pages_it_writes_and_of_no_commit_with_a
 
 HOOKS = """
 import pytest
-from tests.vm.conftest import COLLECTED, pytest_collection_modifyitems, pytest_configure, pytest_testnodedown
+from tests.vm.conftest import COLLECTED, pytest_collection_modifyitems, pytest_configure, pytest_runtest_makereport
 
 @pytest.fixture
 def machine_with_tests():

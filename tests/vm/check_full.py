@@ -26,8 +26,8 @@ def check_exitd_starts_with_a_full_var_and_ends_are_true(machine: Machine) -> No
         assert "100%" in machine.say("df", "--output=pcent", "/var")
         machine.say("kill", "-9", pids[1])
         machine.say("systemctl", "start", "exitd.service")
+        machine.say("exitctl", "wait", "full-2")  # exitd serves while it is looking for what has ended meanwhile
         assert inits(machine) == pids[2:]
-        machine.say("exitctl", "wait", "full-2")
     finally:
         machine.say("rm", "-r", BALLAST)
     machine.say("kill", "-9", *pids[2:])

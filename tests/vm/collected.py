@@ -11,7 +11,7 @@ from tests.vm import image, platforms
 
 PAGE = "EXITD_VM_PAGE"  # the file that the run writes; none without it
 WHAT, PASSED, FAILED, LEFT = "what", "passed", "failed", "left"  # properties that a check may record
-FACTS = "facts"  # what a process of pytest-xdist's hands over
+FACTS = "facts"  # with each report: what machine it was
 LIMIT_SECONDS = 60.0
 
 
@@ -32,6 +32,7 @@ class Collected:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         recorded = dict(report.user_properties)
+        self.facts = str(recorded.get(FACTS) or self.facts)
         file = pathlib.PurePath(report.nodeid.partition("::")[0]).name
         count = self._counts.setdefault(str(recorded.get(WHAT) or f"`{file}`"), Count())
         count.seconds += report.duration
@@ -47,9 +48,7 @@ class Collected:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Its own process writes, and none of pytest-xdist's, which have a part of the checks each."""
         target = os.environ.get(PAGE)
-        if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput[FACTS] = self.facts
-        elif target and self.facts:
+        if target and self.facts and not hasattr(session.config, "workeroutput"):
             path, commit = pathlib.Path(target), commit_of_tree()
             rows = [
                 platforms.Row(what, one.passed, tuple(one.failed), one.left, one.seconds / 60, commit)

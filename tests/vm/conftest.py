@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
 
 import pytest
 
@@ -26,10 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(COLLECTED, "collected")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """A process of pytest-xdist's has ended: the machine that it had is the page's."""
-    COLLECTED.facts = getattr(node, "workeroutput", {}).get(FACTS) or COLLECTED.facts
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The machine that a process of pytest-xdist's has is the page's."""
+    report = yield
+    report.user_properties.append((FACTS, COLLECTED.facts))
+    return report
 
 
 def pytest_report_header() -> str:
