@@ -223,8 +223,6 @@ V2_MEMORY_FILES = {
     "max_usage": "peak",
     "swap_max_usage": "swap.peak",
 }
-
-
 V2_MEMORY_LIMITS = {"usage_limit": "max", "swap_limit": "swap.max"}
 
 

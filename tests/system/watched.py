@@ -19,7 +19,7 @@ from tests.system.processes import empty_cgroup
 from tests.system.runtimes import program
 from tests.system.waits import LIMIT_SECONDS, until
 
-# Which of the kernel's words has an end that nobody of exitd's is the parent of: a pidfd has the code since 6.15.
+# Which of the kernel's words has the end of a process whose parent is not exitd's: a pidfd has the code since 6.15.
 KERNELS_SOURCE = "pidfd" if probe.kernel() >= (6, 15) else "procevents"
 # And where its parent does not reap it: process events come before it is a zombie.
 ZOMBIES_SOURCE = "zombie" if KERNELS_SOURCE == "pidfd" else KERNELS_SOURCE

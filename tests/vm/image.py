@@ -166,7 +166,7 @@ def made_whole(goal: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def made_by_one(name: str) -> Iterator[None]:
-    """Of runs at once, one makes what the others are waiting for; the lock ends with whoever has it."""
+    """Of runs at once, one makes what the others are waiting for; the lock ends with the process that has it."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / f".{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

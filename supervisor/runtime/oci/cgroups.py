@@ -28,7 +28,7 @@ from supervisor.model.values import Process
 from supervisor.monitor import epoll, procfs
 
 ROOT = "/sys/fs/cgroup"
-CRUN_INNER = "container"
+CRUN_INNER = "container"  # the cgroup that crun makes in a scope
 DEFAULT_SLICE = "system.slice"  # where the runtimes put a scope without a slice
 NO_LIMIT = 1 << 60  # v1 writes "no limit" as a huge number that depends on the page size
 CPU_PERIOD_US = 100_000  # the kernel's default for a new cgroup

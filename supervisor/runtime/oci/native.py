@@ -581,14 +581,8 @@ class NativeContainers:
     async def sweep_cgroups(self, known: Collection[str]) -> None:
         """End what runs in cgroups with this exitd's mark that belong to no container it knows, and to no run directory
         that may still be adopted or removed. Adopted containers have the cgroup that their bundle names."""
+        await self._remove_misplaced()
         found = await asyncio.to_thread(bundle.all_cgroups)
-        keeper = self._watching.shims.keeper
-        own = (os.getpid(), *((keeper.pid,) if keeper is not None else ()))
-        try:
-            if misplaced := await asyncio.to_thread(scopes.remove_misplaced, own):
-                log.info("what crun left in a cgroup that is no container's is removed", cgroups=misplaced)
-        except OSError as error:
-            log.warning("what crun left is not removed", why=str(error))
         self._anothers.intersection_update(found)
         used: frozenset[str] | None = None
         for path in found:
@@ -609,6 +603,16 @@ class NativeContainers:
                     await self._clear_cgroup(path)
                 except (ExitdError, OSError) as error:
                     log.warning("cgroup not removed", cgroup=path, why=str(error))
+
+    async def _remove_misplaced(self) -> None:
+        """Remove what crun has left in the cgroups of exitd and the keeper."""
+        keeper = self._watching.shims.keeper
+        own = (os.getpid(), *((keeper.pid,) if keeper is not None else ()))
+        try:
+            if misplaced := await asyncio.to_thread(scopes.remove_misplaced, own):
+                log.info("what crun left in a cgroup that is no container's is removed", cgroups=misplaced)
+        except OSError as error:
+            log.warning("what crun left is not removed", why=str(error))
 
     def _used(self, known: Collection[str]) -> frozenset[str]:
         """Return the cgroups of the containers with these ids, as paths below the top."""
