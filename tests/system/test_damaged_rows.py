@@ -46,11 +46,14 @@ def patient(client: Client, go: pathlib.Path, **fields: object) -> str:
 
 @contextlib.contextmanager
 def damaging(daemon: Daemon) -> Iterator[sqlite3.Connection]:
-    """The database, while exitd is away; exitd is up again afterwards."""
-    daemon.kill()
-    with contextlib.closing(sqlite3.connect(daemon.root / "exitd.db")) as database, database:
-        yield database
-    daemon.start()
+    """The database, while exitd is away; exitd is up again afterwards. It ended in order: the newest ends of a killed one
+    may be in its ring alone."""
+    daemon.kill(signal.SIGTERM)
+    try:
+        with contextlib.closing(sqlite3.connect(daemon.root / "exitd.db")) as database, database:
+            yield database
+    finally:
+        daemon.start()
 
 
 def field(database: sqlite3.Connection, id: str, name: str, value: object) -> None:
