@@ -65,7 +65,9 @@ static void nothing(int number)
 /* The descriptor that holds the lock, or -errno: -EINTR when others kept it for too long. */
 int place_lock(int limit_ms)
 {
-	struct itimerval limit = { .it_value = { limit_ms / 1000, limit_ms % 1000 * 1000 } }, none = { 0 };
+	struct timeval time = { limit_ms / 1000, limit_ms % 1000 * 1000 };
+	/* Again and again: the first signal may come before the wait begins. */
+	struct itimerval limit = { .it_value = time, .it_interval = time }, none = { 0 };
 	struct sigaction interrupt = { .sa_handler = nothing };
 	int fd, error = 0;
 

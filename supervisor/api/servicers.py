@@ -298,6 +298,7 @@ class RecordServicer:
         run = requests.number_of(request.run, "run") or requests.number_of(request.after.run, "after.run") or source.run
         wanted = requests.log_wanted(request, source.whole)
         if not request.follow:
+            await source.settled(run)  # an end is reported before what still lies in the pipe is in the log
             async with aclosing(self._logs.read(wanted)) as portions:
                 async for items in portions:
                     for reply in _log_replies(items, run):

@@ -46,6 +46,7 @@ from supervisor.streams.logline import READERS
 from supervisor.system import room
 
 PAUSE_TRIES = 3
+SETTLE_SECONDS = 3.0  # how long a reader of a log waits for the last output of a run that has ended
 
 log = structlog.get_logger(__name__)
 
@@ -378,9 +379,15 @@ class Operations:
         async def complete(run: int) -> None:
             await self._output_complete(container.id, run)
 
+        async def settled(run: int) -> None:
+            if is_over(run)(self._containers.get(container.id)):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(SETTLE_SECONDS):
+                        await complete(run)
+
         where = logs.WantedLog(self._views.log_path(container), driver, is_ours=not container.spec.log.path)
         run = self._containers.known(container.id).run
-        return logs.LogSource(where, complete, run, lambda: self._last_words.listening(container.id))
+        return logs.LogSource(where, complete, settled, run, lambda: self._last_words.listening(container.id))
 
     async def _output_complete(self, container_id: str, run: int) -> None:
         """The run has ended and its shim, which wrote the log, has left."""

@@ -60,11 +60,13 @@ class LogPosition:
 
 @frozen
 class LogSource:
-    """A container's log. `complete` returns once the output of a run is complete; `run` is the current one.
-    `listening`: for as long as a client follows it."""
+    """A container's log. `complete` returns once the output of a run is complete; `settled` likewise, at once for a run
+    that goes on, and after some seconds in any case. `run` is the current one. `listening`: for as long as a client
+    follows it."""
 
     whole: WantedLog
     complete: Callable[[int], Awaitable[object]]
+    settled: Callable[[int], Awaitable[object]]
     run: int
     listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 

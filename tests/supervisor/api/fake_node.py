@@ -158,7 +158,10 @@ class FakeNode:
             self.asked.append(("done", run))
             await complete.wait()
 
-        return LogSource(whole, done, 1)
+        async def settled(run: int) -> None:
+            self.asked.append(("settled", run))
+
+        return LogSource(whole, done, settled, 1)
 
     def info(self) -> Info:
         self.note("info")

@@ -10,9 +10,9 @@ import pytest
 from shim import plan, programs
 from supervisor.api.logspecs import LEFT_OPEN
 from supervisor.config.settings import Config
-from supervisor.engine import admission
+from supervisor.engine import admission, operations
 from supervisor.model.errors import BadRequest, ShimFailed, WrongState
-from supervisor.model.values import Container, LogDriver, LogMode, LogSpec, Phase, Spec
+from supervisor.model.values import Container, LogDriver, LogMode, LogSpec, Phase, RunKey, Spec
 from supervisor.runtime.oci import runplan
 from supervisor.streams.logs import WantedLog
 from tests.supervisor.engine.test_operations import WEB, obeys, running, serving
@@ -194,5 +194,29 @@ def test_a_log_is_where_its_driver_writes_it_and_who_has_none_says_where_to_look
                     await o.log_source(id)
                 assert (await o.inspect(id)).log_path == ""
                 await o.remove(id, True, USER)
+
+    asyncio.run(main())
+
+
+def test_a_log_is_settled_at_once_while_its_run_goes_on_and_with_its_output_or_its_limit_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (w, o):
+            obeys(w)
+            id = await running(w, o, WEB)
+            source, gone = await o.log_source(id), asyncio.Event()
+            monkeypatch.setattr(w.manager, "shim_gone", {RunKey(id, 1): gone}.get)
+            await source.settled(1)
+            w.manager.ends(id)
+            await o.wait(id, "exited", 1)
+            waiting = asyncio.ensure_future(source.settled(1))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            gone.set()
+            await waiting
+            gone.clear()
+            monkeypatch.setattr(operations, "SETTLE_SECONDS", 0.01)
+            await source.settled(1)
 
     asyncio.run(main())

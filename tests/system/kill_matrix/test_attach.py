@@ -1,10 +1,13 @@
 """Attach while shims are killed or stopped and daemons restarted: what was sent arrives, and who waits is told."""
 
+import contextlib
 import hashlib
 import os
 import pathlib
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +16,8 @@ from supervisor.api.client import Client, Unreachable
 from supervisor.model.errors import ShuttingDown
 from tests.system import daemons, lives
 from tests.system.lives import Reader, attached, created, kill_shim, last_exit, taken, word
-from tests.system.waits import scaled, until
+from tests.system.processes import state_of, stopped
+from tests.system.waits import LIMIT_SECONDS, scaled, until
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
@@ -93,16 +97,44 @@ def test_output_goes_on_without_the_daemon_and_is_complete_when_its_shim_dies_as
             assert logged == "".join(f"{number}{end}" for number in range(1, last + 1)).encode() * 2
 
 
+def test_the_last_words_of_a_run_are_read_although_its_end_was_reported_before_its_shim_has_moved_them(
+    client: Client, tmp_path: pathlib.Path
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    mounts = [pb.Mount(source=str(tmp_path), destination="/mnt")]
+    box = lives.up(client, "sh", "-c", "read go </mnt/go; echo last words; exit 43", mounts=mounts)
+    with slow_to_write(box.shim.pid):
+        with stopped(box.shim.pid):  # it finds both at once: what lies in the pipe, and the end
+            (tmp_path / "go").write_text("\n")
+            until(lambda: state_of(box.init.pid) == "Z", "it has not ended")
+        assert word(last_exit(client, box.id)) == "exited 43"
+        read = b"".join(reply.data for reply in client.logs(pb.LogsRequest(id=box.id)))
+    assert read == b"last words\n"
+
+
+@contextlib.contextmanager
+def slow_to_write(pid: int) -> Iterator[None]:
+    """For the block: each write of the process takes a third of a second."""
+    words = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e", "inject=write:delay_enter=300000"]
+    tracer = subprocess.Popen([*words, "-p", str(pid)])
+    try:
+        until(lambda: f"TracerPid:\t{tracer.pid}\n" in pathlib.Path(f"/proc/{pid}/status").read_text(), "no tracer")
+        yield
+    finally:
+        tracer.terminate()
+        tracer.wait(LIMIT_SECONDS)
+
+
 def test_a_shim_that_does_not_answer_keeps_no_inspect(client: Client) -> None:
     container = lives.up(client)
     os.kill(container.shim.pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
         assert not client.inspect(container.id).HasField("streams")
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < LIMIT_SECONDS / 3  # one second by itself
     finally:
         os.kill(container.shim.pid, signal.SIGCONT)
-    assert client.inspect(container.id).HasField("streams")
+    until(lambda: client.inspect(container.id).HasField("streams"), "it does not answer")
 
 
 def test_a_restarted_daemon_can_attach_to_the_same_terminal() -> None:
