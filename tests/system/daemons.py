@@ -24,6 +24,7 @@ from supervisor.api.client import Client, Unreachable
 from supervisor.api.rpc import Stub
 from supervisor.api.sockets import name_before
 from supervisor.model.errors import NoSuchContainer
+from supervisor.model.values import Source
 from tests.system.processes import commands, cwd_of, descriptors_of, links_of, processes_of, zombies_of
 from tests.system.waits import LIMIT_SECONDS, until
 from tests.system.warm import Forked
@@ -130,9 +131,10 @@ class Daemon:
         return self.process.pid
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-        self.process.wait(LIMIT_SECONDS)
+        process = self.process  # whoever starts it again while this waits puts another in its place
+        assert process is not None
+        process.send_signal(number)
+        process.wait(LIMIT_SECONDS)
 
     def restart(self) -> "Daemon":
         self.kill()
@@ -182,7 +184,14 @@ def warm_up(client: Client) -> None:
     if (
         info.state.encode() in pathlib.Path(f"/proc/{info.pid}/cmdline").read_bytes()
     ):  # not in a pid namespace of its own
+        until(lambda: has_probed(client), "exitd does not know its sources of evidence")
         until(lambda: "/" not in links_of(info.pid), "the overlay is held")
+
+
+def has_probed(client: Client) -> bool:
+    """Whether exitd has tried every source of evidence, with whatever result. It does so after its start, and has
+    descriptors and a child for it."""
+    return Source.PROCEVENTS in client.info().evidence  # the last one; they are told of together
 
 
 def spec(*args: str, **fields: object) -> pb.ContainerSpec:

@@ -22,8 +22,8 @@ from tests.system.waits import until
 PROGRAMS = ("sh", "true", "sleep", "cat", "id", "ls", "stat", "readlink", "mkdir", "touch", "rm")
 PASSWD = b"root:x:0:0::/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\n"
 GROUP = b"root:x:0:\napp:x:1000:\nextra:x:2000:app\n"
-ENTRY = b"""echo "$(id -un):$(id -Gn) in $PWD, color $COLOR, asked: $*"
-trap 'echo usr1; exit 11' USR1
+ENTRY = b"""trap 'echo usr1; exit 11' USR1
+echo "$(id -un):$(id -Gn) in $PWD, color $COLOR, asked: $*"
 while [ "$1" = stay ]; do sleep 0.01; done
 exit ${CODE:-7}
 """
@@ -173,7 +173,8 @@ def check_store(daemon: Daemon, client: Client) -> None:
     assert rows.keys() == {image.id for image in listed}
     layers = {layer["diff_id"].removeprefix("sha256:") for row in rows.values() for layer in row["layers"]}
     until(lambda: {path.name for path in (store / "layers").iterdir()} == layers, "layers that nobody lists stay")
-    assert {path.name for path in (store / "blobs").iterdir()} == {id.removeprefix("sha256:") for id in rows}
+    blobs = {id.removeprefix("sha256:") for id in rows}
+    until(lambda: {path.name for path in (store / "blobs").iterdir()} == blobs, "blobs that nobody lists stay")
     for row in rows.values():
         sizes = [sum(1 for _ in (store / "layers" / layer["diff_id"][7:]).rglob("*")) for layer in row["layers"]]
         assert all(sizes), f"an empty layer: {row}"

@@ -166,11 +166,13 @@ def test_a_container_outlives_the_daemon_and_run_says_how_to_ask_for_its_code_la
     process = cli.begin("run", "--reconnect-seconds", "0", "--name", "survivor", "--rootfs", "/", "sh", "-c", OBEDIENT)
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     cli.daemon.kill()
-    _, err = process.communicate(timeout=30)
+    try:
+        _, err = process.communicate(timeout=30)
+    finally:
+        cli.daemon.start()
     assert process.returncode == 125
     advice = re.search(r"exitctl wait (\w+)", err)
     assert advice is not None and err.count("\n") == 1, err
-    cli.daemon.start()
     cli.ok("kill", "-s", "TERM", "survivor")
     assert cli.ok("wait", advice[1]) == "12"
     cli.ok("rm", "survivor")
@@ -193,6 +195,7 @@ def test_create_start_wait_and_start_again(cli: Cli) -> None:
 def test_wait_prints_one_line_per_id_in_the_order_of_the_arguments(cli: Cli) -> None:
     slow = cli.background("slow", "sh", "-c", OBEDIENT)
     cli.background("quick", "sh", "-c", "exit 3")
+    until(lambda: cli.ok("logs", "slow") == "up", "it has set no trap")
     waiting = cli.begin("wait", "slow", "quick", slow[:12])
     assert cli.ok("wait", "quick") == "3"
     cli.ok("kill", "-s", "15", "slow")

@@ -138,9 +138,11 @@ def test_the_terminal_is_given_back_when_the_daemon_is_killed_and_the_container_
     pty.type(b"B=kept\r")
     seen(pty, "% $")
     cli.daemon.kill()
-    code, err = ended(process, pty)
+    try:
+        code, err = ended(process, pty)
+    finally:
+        cli.daemon.start()
     assert code == 125 and "the container goes on" in err and err.count("\n") == 1
-    cli.daemon.start()
     process = on_terminal(cli, pty, "attach", "outlives")
     pty.until_raw()
     pty.type(b"echo =$B=; exit 5\r")
@@ -157,8 +159,10 @@ def test_a_terminal_goes_on_over_a_restart_of_exitd_and_what_was_typed_meanwhile
     pty.type(b"N=0\r")
     seen(pty, "% $")
     cli.daemon.kill()
-    pty.type(b"N=$((N+1)); echo =$N=; exit 5\r")
-    cli.daemon.start()
+    try:
+        pty.type(b"N=$((N+1)); echo =$N=; exit 5\r")
+    finally:
+        cli.daemon.start()
     seen(pty, "=1=\r\n")
     assert ended(process, pty) == (5, "exitctl: exitd is away; waiting for it ...\n")
 

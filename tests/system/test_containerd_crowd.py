@@ -1,7 +1,9 @@
 """Many runs under a real containerd, and its bad days: killed, restarted, its shims killed. Nothing is lost or left."""
 
+import itertools
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -42,13 +44,12 @@ def test_runs_one_after_another_have_their_codes_and_leave_nothing(containerd: C
 def test_runs_at_once_have_their_codes_and_leave_nothing(containerd: Containerd, runtime: str) -> None:
     before = warmed_up(containerd, runtime)
     script = "echo {0}; exit {0}"
-    running = [
-        containerd.box(runtime, "run").begun("--rm", "--", "sh", "-c", script.format(number))
-        for number in range(AT_ONCE)
-    ]
+    boxes = [containerd.box(runtime, "run") for _ in range(AT_ONCE)]
+    running = [box.begun("--rm", "--", "sh", "-c", script.format(number)) for number, box in enumerate(boxes)]
     ends = [process.communicate(timeout=LIMIT_SECONDS) for process in running]
     assert [process.returncode for process in running] == list(range(AT_ONCE))
-    assert ends == [(b"%d\n" % number, b"") for number in range(AT_ONCE)]
+    for number, (box, end) in enumerate(zip(boxes, ends, strict=True)):
+        require(box, end == (b"%d\n" % number, b""), (number, end))
     containerd.left_is()
     until(lambda: containerd.descriptors() <= before + 2, f"more than {before} descriptors")
 
@@ -140,8 +141,10 @@ def the_shim_is_killed(box: Box) -> object:
     other.started("--null-io", "--", "sleep", "1000")
     other.program()
     alone = box.containerd.left()
-    for one in (box, mate):
-        one.started(*flags, "--", "sleep", "1000")
+    with box.containerd.events() as events:  # what the shim has still to send may die with it
+        for one in (box, mate):
+            one.started(*flags, "--", "sleep", "1000")
+            events.wait(one.id, "/tasks/start")
     pids = [one.pid for one in (box, mate)]
     (shim,) = box.containerd.shims(box.id)
     assert box.containerd.shims(mate.id) == []
@@ -167,9 +170,16 @@ def alive(pid: int) -> bool:
         return False
 
 
+def once(told: list[Any]) -> list[Any]:
+    """Without what is told twice in a row: of the event that a relay was killed with, nobody knows whether it has been
+    sent, and exitd sends it. But an end is told once."""
+    following = itertools.pairwise([None, *told])
+    return [one for before, one in following if one != before or one[0] in ("/tasks/exit", "/tasks/delete")]
+
+
 def test_the_tasks_of_a_killed_shim_are_reported_dead_once_and_those_of_others_live_on(containerd: Containerd) -> None:
     truth, ours = (outcome(containerd, runtime, the_shim_is_killed) for runtime in (TRUTH, OURS))
-    assert ours == truth
+    assert (ours[0], list(map(once, ours[1]))) == truth
     for told in filter(None, ours[1]):  # a group has none
         exits = [fields for topic, fields in told if topic == "/tasks/exit"]
         assert [fields["id"] for fields in exits].count(exits[0]["container_id"]) == 1

@@ -1,5 +1,6 @@
 """What a real containerd is told of exitd's tasks, while exitd, the relay or nothing at all is killed."""
 
+import itertools
 import os
 import signal
 
@@ -13,6 +14,12 @@ OVER = ["/tasks/exit", "/tasks/delete"]
 
 def topics(events: list[Event]) -> list[str]:
     return [event.topic for event in events]
+
+
+def once(told: list[str]) -> list[str]:
+    """Without what is told twice in a row: of the event that a relay was killed with, nobody knows whether it has been
+    sent, and exitd sends it. But an end is told once."""
+    return [topic for before, topic in itertools.pairwise(["", *told]) if topic != before or topic in OVER]
 
 
 def test_a_whole_life_is_reported_in_order_with_one_pid_and_one_time(containerd: Containerd) -> None:
@@ -65,6 +72,7 @@ def test_of_a_task_whose_relay_is_killed_the_end_is_reported_once_and_by_contain
     with containerd.events() as events:
         box = containerd.box(EXITD, "orphan").started("--", "sleep", "1000")
         (relay,) = containerd.shims(box.id)[:1]
+        events.wait(box.id, "/tasks/start")  # what it has still to send may die with it
         os.kill(relay, signal.SIGKILL)
         events.wait(box.id, "/tasks/delete")
         until(lambda: not containerd.left().rows, "the task's container is not gone")
@@ -72,6 +80,6 @@ def test_of_a_task_whose_relay_is_killed_the_end_is_reported_once_and_by_contain
         assert other.run("--rm", "--", "true").code == 0
         events.wait(other.id, "/tasks/delete")
         told = events.settled().of(box.id)
-    assert topics(told) == [*BEGUN, *OVER]
+    assert once(topics(told)) == [*BEGUN, *OVER]
     assert told[-2].fields["exit_status"] == 137
     containerd.clear()  # ctr has left the task's fifos

@@ -21,6 +21,7 @@ from tests.system.containerd.events import Recorder
 from tests.system.containerd.history import Who
 from tests.system.containerd.server import EXITD, IMAGE, Box, Containerd, Said
 from tests.system.containerd.tasks import PROCESS, WIRE, Pending, Tasks
+from tests.system.daemons import has_probed
 from tests.system.exitctl import Cli
 from tests.system.lives import ledger, word
 from tests.system.processes import stopped
@@ -60,8 +61,10 @@ def never_started(containerd: Containerd, calls: Tasks) -> None:
 
 
 def test_what_watches_a_tasks_memory_is_given_back_however_the_task_goes(containerd: Containerd, calls: Tasks) -> None:
-    containerd.box(EXITD, "stays").started("--null-io", "--", "sleep", "1000")  # and with it the keeper, and its line
     daemon = containerd.with_exitd()
+    with daemon.client() as client:
+        until(lambda: has_probed(client), "exitd does not know its sources of evidence")
+    containerd.box(EXITD, "stays").started("--null-io", "--", "sleep", "1000")  # and with it the keeper, and its line
     before = held(daemon.pid)
     other = containerd.box(EXITD, "other").started("--null-io", "--", "sleep", "1000")
     more = held(daemon.pid) - before

@@ -13,13 +13,12 @@ import pytest
 from tests.system import oracle
 from tests.system.containerd.chance import chance
 from tests.system.containerd.history import History, violations
-from tests.system.containerd.server import Containerd
+from tests.system.containerd.server import RELAY_SECONDS, Containerd
 from tests.system.waits import scaled, until
 
 SEED = int(os.environ.get("EXITD_SEED", "5206"))
 RUNS = scaled(50, least=1)
 ROUNDS, MISFORTUNES = 20, 6
-RELAY_SECONDS = 45.0  # it goes after 30 when nobody comes to it
 
 
 def forgive(containerd: Containerd, history: History) -> None:

@@ -152,6 +152,7 @@ def test_while_exitd_is_away_an_exec_that_ends_is_answered_for_and_its_name_is_f
         pid = clients.begin("start", exec_).call().pid
         program.up("e")
         waiting = clients.begin("wait", exec_)
+        events.wait(program.id, "/tasks/exec-started")
         daemon.kill()
         program.go("e")
         waited = waiting.call().end

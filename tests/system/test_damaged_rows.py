@@ -46,8 +46,8 @@ def patient(client: Client, go: pathlib.Path, **fields: object) -> str:
 
 @contextlib.contextmanager
 def damaging(daemon: Daemon) -> Iterator[sqlite3.Connection]:
-    """The database, while exitd is away; exitd is up again afterwards. It ended in order: the newest ends of a killed one
-    may be in its ring alone."""
+    """The database, while exitd is away; exitd is up again afterwards. It ended in order: the newest ends of one that
+    was killed may be in its ring alone."""
     daemon.kill(signal.SIGTERM)
     try:
         with contextlib.closing(sqlite3.connect(daemon.root / "exitd.db")) as database, database:

@@ -261,7 +261,7 @@ def test_a_shim_moves_what_there_is_while_its_keeper_stands_still(node: Node, ke
         asked = time.monotonic()
         control.ok("close-stdin")
         control.count("in")
-        assert time.monotonic() - asked < 0.9
+        assert time.monotonic() - asked < 1.8  # a shim that waits for a keeper's answer waits for 2 s (ANSWER_MS)
         keeper.process.send_signal(signal.SIGCONT)
     ended_under_its_shim(run)
     finish(node, keeper, run)

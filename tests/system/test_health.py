@@ -69,9 +69,11 @@ def told(client: Client, id: str) -> list[str]:
 
 
 def test_health_comes_goes_and_comes_back_and_each_change_is_one_event(client: Client, share: pathlib.Path) -> None:
-    (share / "well").touch()
-    id = begin(client, share, ("sh", "-c", "echo look; echo well? >&2; test -e /mnt/well || exit 4"), retries=2)
+    probe = ("sh", "-c", "echo look; echo well? >&2; test -e /mnt/well || exit 4")
+    # Its start lasts until it is well, whenever that is looked at.
+    id = begin(client, share, probe, retries=2, start_period_ns=3600 * SECOND)
     assert status(client, id) == "starting"
+    (share / "well").touch()
     until_status(client, id, "healthy")
     (share / "well").unlink()
     health = until_status(client, id, "unhealthy")

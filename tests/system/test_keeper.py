@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from shim import fields, journal, launch, programs
 from tests.system.keepers import Keeper, Node
-from tests.system.processes import cgroup_pids, children_of, empty_cgroup, end_process, open_files
+from tests.system.processes import cgroup_pids, children_of, end_process, open_files
 from tests.system.streams import finish
-from tests.system.waits import LIMIT_SECONDS, wait_readable
+from tests.system.waits import LIMIT_SECONDS, until, wait_readable
 
 CLIENTS_MAX, FDS_MAX = 512, 13
 
@@ -323,15 +323,14 @@ def test_a_killed_keepers_shims_live_on_and_a_new_keeper_takes_its_place(node: N
     first.process.wait(LIMIT_SECONDS)
     assert (node.state / "keeper.sock").is_socket()
     second = node.keeper()
-    assert hello(second).number("runs") == 0
+    until(lambda: hello(second).number("runs") == 1, "its shim does not register anew")
     assert not wait_readable(run.shim_pidfd, 0)
     run.start()
     assert wait_readable(run.shim_pidfd)
     written = run.record()
     assert written is not None and written.code == 43
     assert run.output() == b"out\n"
-    run.clean()
-    empty_cgroup(node.cgroup)
+    finish(node, second, run)
     assert len(list(node.state.glob("keeper-*.journal"))) == 2
     first.close()
     second.close()
@@ -353,9 +352,10 @@ def test_a_shim_on_a_stopped_keeper_goes_on_without_it(node: Node, keeper: Keepe
 
 
 def test_an_orphan_that_nobody_registered_is_reaped_without_an_entry(node: Node, keeper: Keeper) -> None:
-    script = "setsid sleep 1000 & exec sleep 1000"
+    script = "setsid sleep 1000 & echo up; exec sleep 1000"
     run = keeper.make("box", node.bundle("/bin/sh", "-c", script, host_pids=True))
     run.start()
+    run.wait_output()
     run.kill_shim()
     keeper.settle()
     assert run.created.pid in children_of(keeper.process.pid)

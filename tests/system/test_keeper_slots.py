@@ -539,8 +539,8 @@ def test_requests_do_not_make_the_keeper_try_more_often_what_there_is_no_room_fo
     with failing(box.node, box.keeper.process.pid, "epoll_create1", "ENFILE") as failed:
         upgrade(box.keeper)
         until(lambda: len(failed.times()) > 1, "the keeper tries again")
-        before = len(failed.times())
         began = time.monotonic()
+        before = len(failed.times())
         for _ in range(100):
             box.keeper.settle()
         assert len(failed.times()) - before <= (time.monotonic() - began) / 0.25 + 1

@@ -69,7 +69,7 @@ def test_with_grace_a_command_may_end_what_it_does_and_is_killed_if_it_does_not(
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asker:
         assert asker.stdout is not None
         launcher = os.pidfd_open(pid := int(asker.stdout.readline()))
-        until((tmp_path / "pid").exists, "the command does not begin")
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the command does not begin")
         asker.kill()
     if ends:
         (tmp_path / "go").write_text("done\n")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from protos.exitd.v1 import exitd_pb2 as pb
+from supervisor.api.client import Client
 from tests.system.daemons import Daemon, daemon
 from tests.system.exitctl import Cli
 from tests.system.waits import LIMIT_SECONDS, until
@@ -58,6 +59,10 @@ def lines(path: pathlib.Path, word: str) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines() if word in line]
 
 
+def subscribers(client: Client) -> int:
+    return int(client.info().settings["subscribers"])
+
+
 def test_live_shows_each_end_of_the_machine_once_by_its_engines_names_over_a_restart(
     tmp_path: pathlib.Path, podman: Podman
 ) -> None:
@@ -66,12 +71,16 @@ def test_live_shows_each_end_of_the_machine_once_by_its_engines_names_over_a_res
     podman.run(web, "go; exit 7")
     with daemon(extra=("--watch-node",), wrapper=alone_with(podman.root)) as made:
         cli = Cli(made)
+        with made.client() as client:
+            others = subscribers(client)
         shown = [begun(cli, out, err, "live"), begun(cli, json_out, tmp_path / "err2", "live", "--format", "json")]
         try:
             with made.client() as client:
                 until(lambda: any(watch.processes for watch in client.watches()), "nothing is watched")
                 assert watch_of(client, "/run/runc").found_by == "node"
             until(lambda: "TIME" in out.read_text(), "live has not begun")
+            with made.client() as client:
+                until(lambda: subscribers(client) == others + 2, "the other has not begun")
             podman.go(web)
             until(lambda: lines(out, "web"), "the first end is not shown")
             cli.run("--name", "own", "sh", "-c", "exit 3")

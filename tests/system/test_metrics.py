@@ -90,8 +90,9 @@ def one_life(client: Client, chance: random.Random, number: int) -> None:
         case 4:
             lives.run(client, "sh", "-c", BOMB, memory_bytes=16 << 20, name=f"bomb{number}")
         case 5:
-            container = lives.up(client, "sh", "-c", f"sleep 0.2; exit {code}")
+            container = lives.up_trapping(client, f"trap 'exit {code}' TERM; while :; do sleep 0.01; done")
             killed(container.shim.pid)
+            client.kill(container.id, "SIGTERM")
 
 
 def agree_meanwhile(daemon: Daemon, client: Client) -> None:

@@ -40,16 +40,18 @@ def cli(daemon: Daemon, net: Net) -> Iterator[Cli]:
 def gives_way(cli: Cli, gates: PluginGates, *words: str) -> None:
     """While it ends, and the plugin that has its port is halted, another asks for that, and gets it."""
     gates.close("portmap-DEL.before")
-    ending = cli.begin(*words)
-    gates.reached("portmap-DEL.before")
-    second = cli.begin("run", "-d", "--name", "two", *PORT, "--rootfs", "/", "sleep", "1000")
-    until(lambda: cli("inspect", "two").code == 0, "the second one is not asked for")
-    assert second.poll() is None
-    gates.open()
-    for each in (ending, second):
-        _, err = each.communicate(timeout=60)
-        assert each.returncode == 0, err
-    gates.end()
+    try:
+        ending = cli.begin(*words)
+        gates.reached("portmap-DEL.before")
+        second = cli.begin("run", "-d", "--name", "two", *PORT, "--rootfs", "/", "sleep", "1000")
+        until(lambda: cli("inspect", "two").code == 0, "the second one is not asked for")
+        assert second.poll() is None
+        gates.open()
+        for each in (ending, second):
+            _, err = each.communicate(timeout=60)
+            assert each.returncode == 0, err
+    finally:
+        gates.end()
     assert cli.ok("port", "two") == "80/tcp -> 0.0.0.0:8080"
 
 

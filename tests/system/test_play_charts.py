@@ -106,13 +106,14 @@ def test_nginx_with_its_site_in_a_config_map(charts: Charts) -> None:
     chart.ready("nginx-nginx")
     assert chart.cli.ok("exec", "nginx-nginx", "cat", "/usr/share/nginx/html/index.html") == "<h1>hello</h1>"
     assert "listen 80" in chart.cli.ok("exec", "nginx-nginx", "cat", "/etc/nginx/conf.d/default.conf")
-    assert chart.logs("nginx-nginx")[:2] == ["nginx -g daemon off;", "/"]
+    until(lambda: chart.logs("nginx-nginx")[:2] == ["nginx -g daemon off;", "/"], "its first lines")
 
 
 def test_redis_with_its_configuration_and_two_probes(charts: Charts) -> None:
     chart = charts.play("redis")
     chart.ready("redis-redis")
-    assert chart.logs("redis-redis")[:2] == ["redis-server /etc/redis/redis.conf", "maxmemory 64mb"]
+    words = ["redis-server /etc/redis/redis.conf", "maxmemory 64mb"]
+    until(lambda: chart.logs("redis-redis")[:2] == words, "its first lines")
     until(lambda: _status(chart, "redis-redis", "Liveness") == "healthy", "not live")
 
 
@@ -160,8 +161,8 @@ def test_three_probes_over_http(charts: Charts) -> None:
     chart = charts.play("probes")
     chart.ready("probed-app")
     assert [_status(chart, "probed-app", kind) for kind in ("Startup", "Readiness")] == ["healthy", "healthy"]
-    asked = chart.logs("probed-app")
-    assert asked[:2] == ["nginx ", "/healthz"] and "/ready" in asked
+    until(lambda: "/ready" in chart.logs("probed-app"), "it is not asked")
+    assert chart.logs("probed-app")[:2] == ["nginx ", "/healthz"]
 
 
 def test_kubernetes_own_example_of_a_liveness_probe(charts: Charts) -> None:

@@ -212,4 +212,4 @@ def test_a_path_in_a_volume_is_mounted_alone_also_what_an_init_container_has_mad
     assert cli("cp", "web-app:/media/passwd", "-").code != 0
     cli.ok("play", "--down", str(file))
     cli.ok("volume", "rm", "kept")
-    assert left(daemon) == before
+    until(lambda: left(daemon) == before, "something is left")

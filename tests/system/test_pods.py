@@ -180,7 +180,7 @@ def test_a_restarted_pause_container_is_a_new_sandbox_and_takes_the_members_of_t
     assert (again.state, again.spec.attempt) == ("SANDBOX_READY", 1)
     assert namespaces(again.pause) != before
     assert namespaces(client.inspect(always.id)) == namespaces(again.pause)
-    assert client.inspect(never.id).phase == pb.PHASE_EXITED
+    until(lambda: client.inspect(never.id).phase == pb.PHASE_EXITED, "it goes on")
     assert [exit_.reason for exit_ in ledger(client, always.id)] == ["pause-exit"]
 
 

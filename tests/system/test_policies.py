@@ -103,7 +103,7 @@ def test_a_container_that_was_stopped_stays_so_over_a_daemon_restart(daemon: Dae
 
 def test_a_stop_during_back_off_cancels_the_restart(client: Client) -> None:
     container = lives.up(client, "false", restart="always").id
-    planned = backing_off(client, container, 0.5)
+    planned = backing_off(client, container, 1.0)
     client.stop(container, 5)
     seen = types(client, container)
     assert seen[-1] == "stop"
@@ -135,14 +135,16 @@ def test_a_daemon_killed_during_back_off_restarts_the_container_at_the_time_that
 
 def test_a_restart_that_fell_due_while_the_daemon_was_away_is_made_once(daemon: Daemon) -> None:
     with daemon.client() as client:
-        container = lives.up(client, "sh", "-c", "exit 3", restart="on-failure:1").id
-        until(lambda: client.inspect(container).phase == pb.PHASE_RESTARTING, "the first end")
+        container = lives.up(client, "sh", "-c", "exit 3", restart="on-failure:9").id
+        planned = backing_off(client, container, 1.0)
         daemon.kill()
+    until(lambda: time.time_ns() > planned.restart_at.ToNanoseconds() + 1e8, "the time it was planned for")
     daemon.start()
     with daemon.client() as client:
-        settled(client, container)
-        assert runs(client, container) == [(1, "exited 3", "restart"), (2, "exited 3", "ended")]
-        assert types(client, container) == ["create", *["start", "exit"] * 2]
+        until(lambda: len(ledger(client, container)) > planned.run, "the next run")
+        assert runs(client, container) == [(run, "exited 3", "restart") for run in range(1, planned.run + 2)]
+        assert types(client, container) == ["create", *["start", "exit"] * (planned.run + 1)]
+        client.remove(container, force=True)
 
 
 def test_ends_while_the_daemon_is_away_are_all_reported_and_each_policy_is_applied_once(daemon: Daemon) -> None:
@@ -172,7 +174,7 @@ def test_ends_while_the_daemon_is_away_are_all_reported_and_each_policy_is_appli
 
 def test_a_container_that_waits_for_its_restart_is_removed_only_by_force(client: Client) -> None:
     container = lives.up(client, "false", restart="always").id
-    backing_off(client, container, 0.2)
+    backing_off(client, container, 1.0)
     with pytest.raises(WrongState, match="is restarting"):
         client.remove(container, force=False)
     client.remove(container, force=True)

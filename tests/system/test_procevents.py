@@ -159,11 +159,13 @@ def test_the_next_exitd_goes_on_with_what_lives_and_says_unknown_of_what_ended_m
     with daemon.client() as client:
         stays, goes = (lives.up_trapping(client, TRAP, signal.SIGUSR1) for _ in range(2))
     daemon.kill()
-    for container in (stays, goes):
-        orphan(container)
-    os.kill(goes.init.pid, signal.SIGUSR1)
-    until(lambda: not os.path.exists(f"/proc/{goes.init.pid}"), "it is not reaped")
-    daemon.start()
+    try:
+        for container in (stays, goes):
+            orphan(container)
+        os.kill(goes.init.pid, signal.SIGUSR1)
+        until(lambda: not os.path.exists(f"/proc/{goes.init.pid}"), "it is not reaped")
+    finally:
+        daemon.start()
     with daemon.client() as after:
         lost = lives.last_exit(after, goes.id)
         assert (word(lost), lost.source) == ("unknown monitors-killed", "none")

@@ -130,7 +130,8 @@ def test_an_exitd_that_is_silent_for_a_second_is_stood_in_for(relays: Relays) ->
     began = time.monotonic()
     c.client.ask(5, "State", C1)
     assert c.client.next() == Frame(5, RESPONSE, 0, success(b"old"))
-    assert 0.9 < time.monotonic() - began < 1.9  # containerd itself waits 2 s
+    # containerd itself waits 2 s; on a busy machine the relay, and who looks here, wait for a processor besides
+    assert 0.9 < time.monotonic() - began < 3.0
     assert c.up.next() == Frame(5, REQUEST, 0, call("State", C1))
     c.answer(5, success(b"late"), CACHEABLE)
     c.ask(7, "Kill", C1, PID)
@@ -159,8 +160,8 @@ def test_a_call_that_exitd_ended_twice_on_is_an_error_and_a_wait_goes_on(relays:
 
 def test_an_exitd_that_hangs_up_at_once_is_not_asked_more_often_than_every_tenth_of_a_second(relays: Relays) -> None:
     c = chain(relays)
-    c.up.close()
     began = time.monotonic()
+    c.up.close()
     for _ in range(5):
         c.exitd.accept().close()
     assert time.monotonic() - began > 0.35

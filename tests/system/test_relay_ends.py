@@ -217,6 +217,7 @@ def test_with_exitd_away_the_end_of_an_exec_is_reported_and_its_delete_reaches_e
     c: Container,
 ) -> None:
     chain = made(c)
+    is_watched(chain)  # or its descriptor would be taken for the exec's
     directory = c.relays.directory / "exec"
     directory.mkdir()
     prepare.make_record(str(directory / record.NAME))
@@ -262,7 +263,7 @@ def test_a_silent_exitd_holds_up_neither_state_nor_pids_nor_connect(c: Container
     assert answered(chain, 7, pb.ConnectResponse()).task_pid == c.init.pid
     assert [each.pid for each in answered(chain, 9, pb.PidsResponse()).processes] == [c.init.pid]
     assert answered(chain, 11, pb.StateResponse()).status == process_pb2.RUNNING
-    assert 0.99 < time.monotonic() - began < 2, "the limit of silence, in whole milliseconds, and no more"
+    assert 0.99 < time.monotonic() - began < 2.9, "the limit of silence, in whole milliseconds, and not one for each"
 
 
 def test_what_one_relay_has_found_of_a_silent_exitd_the_others_need_not_wait_for(relays: Relays) -> None:
@@ -272,18 +273,19 @@ def test_what_one_relay_has_found_of_a_silent_exitd_the_others_need_not_wait_for
     began = time.monotonic()
     first.ask(3, "Stats", C1)
     assert (refused := first.next()) is not None and code_of(refused.data) == UNAVAILABLE
-    assert 0.99 < time.monotonic() - began < 1.4, "the limit of silence, not that of statistics"
+    assert 0.99 < time.monotonic() - began < 3
+    assert [path.name for path in word.iterdir()] == ["silent"], "it was the limit of statistics, which leaves no word"
     began = time.monotonic()
     other.ask(3, "Stats", C1)
     assert (refused := other.next()) is not None and code_of(refused.data) == UNAVAILABLE
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 0.99, "it has waited for itself"
     assert [path.name for path in word.iterdir()] == ["silent"]
     assert [frame.stream for frame in ups[0].frames(2)] == [1, 3]
     ups[0].send(Frame(3, RESPONSE, 0, PID))
     until(lambda: not [*word.iterdir()], "it counts as silent")
     other.ask(5, "Stats", C1)
-    assert other.silent(0.5)
-    assert [frame.stream for frame in ups[1].frames(3)] == [1, 3, 5]
+    assert [frame.stream for frame in ups[1].frames(3)] == [1, 3, 5]  # within the limit of silence, or it is refused
+    assert other.silent(0.2)
     ups[1].send(Frame(5, RESPONSE, 0, PID))
     assert other.next() == Frame(5, RESPONSE, 0, PID)
 
@@ -293,10 +295,11 @@ def test_an_exitd_that_reads_and_is_slow_with_one_answer_is_silent_to_nobody_els
     first, other, ups = asked_of_two(relays)
     for up in ups:
         assert [frame.stream for frame in up.frames(1)] == [1]
+    began = time.monotonic()
     first.ask(3, "Stats", C1)
     assert [frame.stream for frame in ups[0].frames(1)] == [3]
-    assert first.silent(1.2)
     assert (refused := first.next()) is not None and code_of(refused.data) == UNAVAILABLE
+    assert time.monotonic() - began > 1.49, "the limit of statistics, not that of silence"
     assert [*word.iterdir()] == []
     other.ask(3, "Stats", C1)
     assert [frame.stream for frame in ups[1].frames(1)] == [3]

@@ -19,6 +19,9 @@ from tests.system.lives import WHOLE, begun, last_exit, members, output, word
 from tests.system.runtimes import Wrapper, runc_version
 from tests.system.waits import LIMIT_SECONDS, until
 
+# What an end waits for those of its execs: a second is too little for a machine that does much else.
+pytestmark = pytest.mark.limits({"supervisor.engine.execlife.BEFORE_END_SECONDS": LIMIT_SECONDS})
+
 NOTHING = Left(shims=0, zombies=0, mounts=0, cgroups=0, run_directories=0, bundles=0, descriptors=0)
 
 

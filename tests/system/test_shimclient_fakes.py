@@ -5,7 +5,7 @@ import contextlib
 import os
 import pathlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -32,6 +32,8 @@ SHORT = {
     "supervisor.engine.ending.DEATH_SECONDS": 2.0,
     "supervisor.runtime.foreign_shim.detach.SILENT_SECONDS": 1.0,
 }
+# How long a TaskExit waits for the answer to Wait, which a busy machine may bring more than a second later.
+PATIENT = {**SHORT, "supervisor.runtime.foreign_shim.verdict.EVENT_PATIENCE_SECONDS": LIMIT_SECONDS}
 
 # What is odd, what the container does, and what is said of its end.
 LIVES: list[tuple[dict[str, Any], str, tuple[str, int, str]]] = [
@@ -81,7 +83,7 @@ FAILURES: list[dict[str, Any]] = [
 class Odd:
     """An exitd, and the fake shim on its PATH."""
 
-    def __init__(self, base: pathlib.Path, seconds: float) -> None:
+    def __init__(self, base: pathlib.Path, seconds: float, limits: Mapping[str, float]) -> None:
         """`seconds`: what a create may take."""
         (base / "e").mkdir()
         (base / "f").mkdir()
@@ -89,7 +91,7 @@ class Odd:
         self.fake: FakeShim = make(base / "f")
         words = (*QUICK, "--config", str(base / "exitd.toml"))
         path = f"{base}/f:{os.environ['PATH']}"
-        self.daemon = Daemon(base / "e", extra=words, environment={"PATH": path}, limits=SHORT)
+        self.daemon = Daemon(base / "e", extra=words, environment={"PATH": path}, limits=limits)
 
     def does(self, **how: object) -> None:
         """Its version is asked once for each state of the file."""
@@ -103,22 +105,36 @@ class Odd:
 
 
 @pytest.fixture(scope="module")
-def odd() -> Iterator[Odd]:
-    with running(20.0) as made:
+def patient() -> Iterator[Odd]:
+    with running(20.0, PATIENT) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Odd]:
+    with running(20.0, SHORT) as made:
+        yield made
+
+
+@pytest.fixture
+def odd(request: pytest.FixtureRequest) -> Odd:
+    """The second one where the answer to Wait says nothing of the end."""
+    by_event = "said" in request.fixturenames and request.getfixturevalue("said")[2] == "shimv2-event"
+    made: Odd = request.getfixturevalue("impatient" if by_event else "patient")
+    return made
 
 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Odd]:
     """For creates of which none comes to an end."""
-    with running(1.0) as made:
+    with running(1.0, SHORT) as made:
         yield made
 
 
 @contextlib.contextmanager
-def running(seconds: float) -> Iterator[Odd]:
+def running(seconds: float, limits: Mapping[str, float]) -> Iterator[Odd]:
     with directory() as base:
-        made = Odd(base, seconds)
+        made = Odd(base, seconds, limits)
         made.daemon.start()
         try:
             yield made

@@ -12,8 +12,11 @@ from tests.system.daemons import Daemon
 from tests.system.foreign_shims import QUICK
 from tests.system.lives import last_exit, run, up, up_trapping
 from tests.system.processes import killed
+from tests.system.waits import LIMIT_SECONDS
 
 EXITD = "io.containerd.exitd.v2"
+# What a TaskExit waits for the answer to Wait: a second is too little for a machine that does much else.
+LIMITS = {"supervisor.runtime.foreign_shim.verdict.EVENT_PATIENCE_SECONDS": LIMIT_SECONDS}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,8 @@ def behind() -> Iterator[Daemon]:
 @pytest.fixture(scope="module")
 def daemon(behind: Daemon) -> Iterator[Daemon]:
     path = f"{pathlib.Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
-    with daemons.daemon(extra=QUICK, environment={"EXITD_STATE": str(behind.state), "PATH": path}) as made:
+    environment = {"EXITD_STATE": str(behind.state), "PATH": path}
+    with daemons.daemon(extra=QUICK, environment=environment, limits=LIMITS) as made:
         yield made
         oracle.clear(made)
 

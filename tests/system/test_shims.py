@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+from collections import Counter
 
 import pytest
 
@@ -71,7 +72,8 @@ def test_what_is_to_be_joined_stays_the_callers_and_the_container_is_in_it(pod: 
     own = open_files()
     status, connected = asyncio.run(whole_life(pod, state))
     assert (status.keeper_knows, connected) == (with_keeper, with_keeper)
-    assert open_files() == own
+    opened = Counter(open_files().values()) - Counter(own.values())  # as keepers.node counts them, which says why
+    assert not opened
     assert namespace_descriptors(pod.keeper.process.pid) == []
     shutil.rmtree(state / "c" / "member")
     pod.keeper.acknowledge("member")

@@ -21,6 +21,9 @@ from tests.system.processes import killed
 from tests.system.tasks import BYE, DONE, Relay, Tasks
 from tests.system.waits import until
 
+# What is under way is given so long when exitd is told to stop: longer than any stop takes here that waits for nothing.
+pytestmark = pytest.mark.limits({"supervisor.containerd.taskserver.GRACE_SECONDS": 20.0})
+
 CREATED, RUNNING, STOPPED, PAUSED = process_pb2.CREATED, process_pb2.RUNNING, process_pb2.STOPPED, process_pb2.PAUSED
 
 
@@ -280,7 +283,7 @@ def test_exitd_that_is_told_to_stop_does_not_wait_for_who_waits(lone_tasks: Task
     waiting = r.begin("Wait", pb.WaitRequest(id="box"))
     begun = time.monotonic()
     lone_tasks.daemon.kill(signal.SIGTERM)
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 15
     with pytest.raises(ConnectionError):
         r.answer(waiting)
     lone_tasks.daemon.start()

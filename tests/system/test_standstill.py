@@ -16,7 +16,8 @@ from tests.system.processes import gone, killed, stopped
 from tests.system.runtimes import Gates
 from tests.system.waits import LIMIT_SECONDS, until
 
-pytestmark = pytest.mark.observed("--runtime-seconds", "1")
+# Of a command that hangs; an ordinary one, which is not to reach it, may have no processor for a second.
+pytestmark = pytest.mark.observed("--runtime-seconds", "3")
 
 FIRST_WAITS = "[ $code -gt 43 ] || read line </mnt/go"
 
@@ -134,9 +135,9 @@ def test_a_runtime_that_hangs_in_create_is_ended_at_its_limit_and_its_name_is_fr
     subject = oracle.observed(daemon, oracle.fresh_name(), runtime=str(gates.runtime))
     with daemon.client() as client:
         began = time.monotonic()
-        with pytest.raises(ExitdError, match="did not end in 4 s"):
+        with pytest.raises(ExitdError, match="did not end in 12 s"):
             client.create(subject.spec)
-        assert time.monotonic() - began < 10.0
+        assert time.monotonic() - began < 24.0
         hung = gates.reached("create.before")
         until(lambda: gone(hung), "the hanging command lives on")
         gates.open()

@@ -137,7 +137,7 @@ def test_a_stop_of_an_init_in_the_hosts_pid_namespace_takes_its_children_along(c
 @pytest.mark.parametrize("number", ["KILL", "TERM"])
 def test_a_kill_cancels_a_planned_restart_and_says_so(client: Client, number: str) -> None:
     container = lives.up(client, "false", restart="always").id
-    backing_off(client, container, 0.5)
+    backing_off(client, container, 2.0)
     with pytest.raises(WrongState, match="is restarting, there is nothing to signal"):
         client.kill(container, "HUP")
     planned = client.inspect(container)

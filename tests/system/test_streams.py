@@ -58,12 +58,14 @@ def test_input_of_an_attached_client_arrives_and_its_end_is_not_the_containers(n
 
 
 def test_stdin_is_closed_behind_what_was_sent_before(node: Node, keeper: Keeper) -> None:
-    run = make(keeper, "box", node.bundle("/bin/sh", "-c", "sleep 0.2; wc -c"), stdin=True)
+    bundle = node.bundle("/bin/sh", "-c", "until [ -e /go ]; do sleep 0.02; done; wc -c")
+    run = make(keeper, "box", bundle, stdin=True)
     run.start()
     with attached(run, "in") as client:
         client.write(b"z" * 100_000)  # more than the container's pipe holds: the rest waits in ours
         client.control.ok("close-stdin")
         assert client.control.refused("attach", streams="in", mode="drop") == errno.EBUSY
+        (bundle / "rootfs/go").touch()
         assert wait_readable(run.shim_pidfd)
     assert texts(log_of(run)) == b"100000\n"
     finish(node, keeper, run)
@@ -230,6 +232,7 @@ def test_a_client_that_opens_its_fifo_when_all_has_ended_still_gets_what_was_wri
     run.start()
     assert wait_readable(run.fifo_fd)
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    assert wait_readable(fd)  # the end is reported before what is in the pipe is moved
     assert os.read(fd, 100) == b"all\n"
     os.close(fd)
     assert wait_readable(run.shim_pidfd)

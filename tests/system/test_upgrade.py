@@ -343,7 +343,8 @@ class Scene:
             assert (found.phase, found.init.pid) == (pb.PHASE_RUNNING, self.pids[each]), found
         assert client.inspect(self.created).phase == pb.PHASE_CREATED
         assert client.inspect_pod(self.pod).state == "SANDBOX_READY"
-        assert {e.id for e in client.inspect(self.writer).execs} == {self.writing}
+        # An exec that has ended is shown until its end is stored.
+        until(lambda: {e.id for e in client.inspect(self.writer).execs} == {self.writing}, "not the one that writes")
         assert {
             row.container_id: row for row in client.exits(pb.ExitsRequest()) if row.container_id in self.known
         } == self.known

@@ -12,6 +12,7 @@ from tests.supervisor.images.building import Made, entry, folder, tar
 from tests.system import images
 from tests.system.daemons import Daemon
 from tests.system.exitctl import Cli
+from tests.system.waits import until
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_a_removal_that_was_cut_off_is_completed_by_the_next_exitd(cli: Cli) -> 
     cli.daemon.start()
     cli.ok("volume", "create", "after")  # waits for no removal, so this does
     cli("volume", "rm", "after")
-    assert os.listdir(top) == []
+    until(lambda: os.listdir(top) == [], f"left: {os.listdir(top)}")
 
 
 def shelved(cli: Cli, directory: pathlib.Path) -> None:

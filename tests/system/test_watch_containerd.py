@@ -151,8 +151,12 @@ def test_tasks_that_exitd_runs_itself_are_reported_once_and_by_their_own_ids(con
         for box in (own, other):
             box.task("kill", "-s", "SIGKILL")
         end_of(client, name_of(containerd, other.id))
-        found = [exit_.container_id for exit_ in client.exits(pb.ExitsRequest()) if exit_.name == own.id]
-        assert len(found) == 1 and "@" not in found[0]
+
+        def found() -> list[str]:
+            return [exit_.container_id for exit_ in client.exits(pb.ExitsRequest()) if exit_.name == own.id]
+
+        until(found, "the other end may be known before it")
+        assert len(found()) == 1 and "@" not in found()[0]
         client.end_watch(target)
 
 

@@ -29,7 +29,8 @@ SECONDS = 2.0  # from exitd's return to the answers of those who wait
 
 
 class Reviver:
-    """For a block: exitd is started again as soon as it has died. When that was, and when it was back."""
+    """For a block: exitd is started again as soon as it has died, by nobody else. When that was, and when it was
+    back."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon

@@ -26,7 +26,8 @@ LIMITS = {
     "supervisor.monitor.shims.LEAVES_SECONDS": 0.5,
     "supervisor.runtime.oci.runplan.SHIM_SECONDS": 1.0,
 }
-pytestmark = [pytest.mark.observed("--runtime-seconds", "0.5"), pytest.mark.limits(LIMITS)]
+# A start that gets no processor for so long is given up: the life is none of the wanted kind then.
+pytestmark = [pytest.mark.observed("--runtime-seconds", "3"), pytest.mark.limits(LIMITS)]
 
 
 def victim_pid(daemon: Daemon, command: int, victim: str) -> int:

@@ -21,6 +21,9 @@ from tests.system.processes import commands
 from tests.system.runtimes import Wrapper
 from tests.system.waits import LIMIT_SECONDS, scaled, until
 
+# However late the end of an exec is stored on a busy machine: its container's comes behind it.
+pytestmark = pytest.mark.limits({"supervisor.engine.execlife.BEFORE_END_SECONDS": 4.0})
+
 ENDS_WITH_43 = ("sh", "-c", f"{UNTIL_LET_GO} exit 43")
 
 
@@ -55,7 +58,7 @@ def test_a_stopped_shim_of_an_exec_keeps_no_container_from_dying(killable: Daemo
         assert word(end_of(client, box, exec_id)) == "signaled 9"
         client.remove(box, force=False)
         until(lambda: not shims_of(killable, exec_id), "the end of the stopped shim")
-        assert left(killable).zombies == 0
+        until(lambda: left(killable).zombies == 0, "a zombie stays")
 
 
 def test_a_stopped_shim_leaves_the_code_of_its_exec_to_be_read(killable: Daemon) -> None:

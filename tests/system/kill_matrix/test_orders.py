@@ -491,8 +491,9 @@ def test_a_shim_that_is_hung_up_on_knocks_at_least_once_a_second_at_first(node: 
             door.accept()[0].close()
             knocks.append(time.monotonic())
     rests = [later - sooner for sooner, later in itertools.pairwise(knocks)]
-    assert max(rests) < 1.5, rests
-    assert rests[-1] > 0.4, rests
+    # One rest may look longer than it was, and the one behind it shorter: whoever looks had to wait for a processor.
+    assert sorted(rests)[-2] < 1.5, rests
+    assert max(rests[-2:]) > 0.4, rests
     keeper = node.keeper()
     finish(node, keeper, run)
     keeper.close()

@@ -17,7 +17,9 @@ from tests.system.oracle import Revived
 from tests.system.waits import until
 
 pytestmark = pytest.mark.observed()
-DEAF = "trap 'echo term >>/mnt/said' TERM; while :; do sleep 0.02; done"
+DEAF = "echo >>/mnt/runs; trap 'echo term >>/mnt/said' TERM; while :; do sleep 0.02; done"
+# The first run alone is: however late the sign is taken away, the second one is well.
+SICK = "test ! -e /mnt/sick || test $(wc -l </mnt/runs) -gt 1"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Patient:
 def well(up: Revived) -> Patient:
     """One that runs, and whose probe has succeeded."""
     share = pathlib.Path(tempfile.mkdtemp(prefix="share-", dir=up.daemon.base))
-    probe = pb.ProbeSpec(args=["sh", "-c", "test ! -e /mnt/sick"], interval_ns=10**8, timeout_ns=20 * 10**9, failures=1)
+    probe = pb.ProbeSpec(args=["sh", "-c", SICK], interval_ns=10**8, timeout_ns=20 * 10**9, failures=1)
     probe.grace_seconds = 1
     wanted = spec(
         *("sh", "-c", DEAF),

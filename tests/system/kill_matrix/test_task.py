@@ -42,8 +42,8 @@ def test_exitd_killed_at_any_system_call_of_a_tasks_life_is_not_noticed(
     tried = chosen(calls_of(daemon, lambda: plain_life(containerd), calls), row("task, at calls").count)
     for call in tried:
         life = Life(containerd.box(EXITD, "call"))
-        with containerd.events() as events, Reviver(daemon) as reviver:
-            with hit_at(daemon, call):
+        with containerd.events() as events:
+            with hit_at(daemon, call), Reviver(daemon) as reviver:
                 life.live()
             told = events.wait(life.box.id, "/tasks/delete") and events.settled().of(life.box.id)
         judge(life, told, str(call))
@@ -79,10 +79,10 @@ def test_exitd_killed_at_any_system_call_of_an_execs_life_runs_it_once_and_nobod
     execs, deaths = Execs(box), 0
     tried = chosen(calls_of(daemon, execs.live), row("task, an exec at calls").count)
     for call in tried:
-        with containerd.events() as events, Reviver(daemon) as reviver:
-            with hit_at(daemon, call):
+        with containerd.events() as events:
+            with hit_at(daemon, call), Reviver(daemon) as reviver:
                 execs.live()
-            over = time.monotonic()
+                over = time.monotonic()
             told = events.wait(box.id, "/tasks/exit") and events.settled().of(box.id)
         execs.judge(told, str(call))
         late = max((over - at for at in reviver.back[-1:]), default=0.0)
@@ -153,7 +153,7 @@ def test_while_exitd_stands_still_containerd_may_be_killed_and_no_container_dies
         waits = [containerd.begin("task", "attach", box.id) for box in boxes]
         told_to_go(boxes[0])
         until(lambda: select.select(over[:1], [], [], 0)[0], "it has not ended")
-        select.select(over[1:], [], [], STANDS_SECONDS - (time.monotonic() - begun))
+        select.select(over[1:], [], [], max(0.0, STANDS_SECONDS - (time.monotonic() - begun)))
         assert not select.select(over[1:], [], [], 0)[0], "a container has died"
         assert all(each.poll() is None for each in waits), [each.communicate() for each in waits]
     for box in boxes[1:]:
