@@ -200,11 +200,11 @@ def _units(stage: pathlib.Path, suite: Suite) -> None:
             goal = stage / (place or f"{UNITS}/{folder}") / path.name
             goal.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, goal)
-    if suite.notify_reload:
-        drop_in = stage / UNITS / "exitd.service.d/notify-reload.conf"
+    for daemon in ("exitd.service", "exitd-watch.service") if suite.notify_reload else ():
+        drop_in = stage / UNITS / f"{daemon}.d/notify-reload.conf"
         drop_in.parent.mkdir()
         drop_in.write_text(
-            "# `systemctl reload exitd` returns when the configuration has been read.\n"
+            "# `systemctl reload` returns when the configuration has been read.\n"
             "[Service]\nType=notify-reload\nExecReload=\n"
         )
 

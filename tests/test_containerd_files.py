@@ -36,9 +36,8 @@ def test_the_runtime_class_names_the_handler() -> None:
     assert (found["metadata"]["name"], found["handler"]) == ("exitd", "exitd")
 
 
-def test_containerd_starts_after_exitd_and_does_not_need_it() -> None:
-    unit = dict(drop_in()["Unit"])
-    assert unit == {"Wants": "exitd.service", "After": "exitd.service"}
+def test_containerd_starts_after_exitd_and_neither_needs_nor_begins_it() -> None:
+    assert dict(drop_in()["Unit"]) == {"After": "exitd.service"}
 
 
 def test_the_relays_inherit_the_state_directory_of_the_daemons_unit() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from supervisor.cli import story
 from supervisor.metrics import families
 from supervisor.metrics.exposition import lines
 from supervisor.metrics.families import shown
@@ -101,6 +102,12 @@ def test_the_page_has_every_metric_with_its_labels_and_no_other() -> None:
     assert each | said.keys() == FAMILIES.keys() and not each & said.keys()
     wanted = {"id", "name", "namespace", "pod", "image"}
     assert all(FAMILIES[name] == wanted for name in each if name != "exitd_named_exits_total")
+
+
+def test_each_cause_of_an_unknown_end_is_explained_by_why_and_by_the_operators_page() -> None:
+    page = (ROOT / "docs/operations.md").read_text()
+    assert [cause for cause in families.CAUSES if f"`{cause}`" not in page] == []
+    assert story.CAUSES.keys() == set(families.CAUSES)
 
 
 def test_a_name_that_is_not_there_is_found() -> None:

@@ -1,13 +1,15 @@
 """docs/platforms.md as a value: what is written is read again, and a run's rows take the place of their own kind."""
 
+import ast
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.vm import collected, image
+from tests.vm import collected, image, suite
 from tests.vm.platforms import HEAD, Platform, Row, page, read, with_run
 
 MEMORY = Row("`check_memory.py`", 18, (), 0, 12.5, "abcd1234")
@@ -28,6 +30,40 @@ def test_a_run_replaces_its_own_rows_and_no_other_ones() -> None:
     third = read(with_run(second, "trixie", "Linux 6.12.1", [better]))
     assert third["bookworm"].rows == {MEMORY.what: MEMORY}
     assert third["trixie"] == Platform("Linux 6.12.1", {MEMORY.what: MEMORY, FAILED.what: better})
+
+
+def test_rows_of_what_no_run_asks_any_more_are_gone_and_a_page_without_seeds_is_read() -> None:
+    file = suite.chosen(1, 1)[0]
+    rows = [Row(f"system tests, `{name}`", 1, (), 0, 1.0, "abcd1234", "7") for name in (file, "test_of_containerd.py")]
+    before = page({"trixie": Platform("Linux", {row.what: row for row in (*rows, MEMORY)})})
+    old = "\n".join(
+        line.removesuffix(" | - |") + " |" if line.endswith(" | - |") else line for line in before.splitlines()
+    )
+    found = read(with_run(old, "bookworm", "Linux 6.1", [], collected.is_asked))
+    assert found["trixie"].rows == {row.what: row for row in (rows[0], MEMORY)}
+    assert not collected.is_asked("`check_cuts.py`") and collected.is_asked("`check_cuts.py`, cuts")
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """The modules that a file names, with what it takes of them."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_no_file_is_chosen_that_needs_what_the_machine_has_not() -> None:
+    """containerd, its shim, and programs that Debian has in other packages."""
+    absent = ("tests.system.containerd", "tests.system.foreign_shims")
+    for name in suite.fitting():
+        path = suite.SYSTEM / name
+        assert not [each for each in imports(path) if each.startswith(absent)], name
+        assert not re.search(r'"(skopeo|umoci|java|zsh|fish)"', path.read_text()), name
+    for files, _ in suite.GROUPS.values():
+        assert [file for file in files if not (suite.SYSTEM / file).is_file()] == []
 
 
 def test_a_page_of_somebody_elses_has_no_platforms() -> None:

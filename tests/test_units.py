@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 
+import pytest
+
 from supervisor.config import file as configfile
 from supervisor.engine.nodeshutdown import KILL_SHARE
 from tests.systemdunits import exposure, verified
@@ -62,6 +64,7 @@ def test_the_slice_of_the_containers_is_stopped_before_exitd_and_their_scopes_af
 def test_the_unit_that_only_watches_never_runs_beside_the_daemon_and_is_enabled_by_nobody() -> None:
     watch, daemon = unit("exitd-watch.service"), unit("exitd.service")
     assert watch["Conflicts"] == ["exitd.service exitd.socket"]
+    assert {"exitd.service", "exitd.socket"} <= set(watch["After"][0].split())
     for key in ("StateDirectory", "RuntimeDirectory", "RuntimeDirectoryPreserve", "WatchdogSec", "LimitNOFILE"):
         assert watch[key] == daemon[key]  # one ledger
     for script in ("postinst", "prerm", "postrm"):
@@ -74,9 +77,10 @@ def test_the_unit_that_only_watches_never_runs_beside_the_daemon_and_is_enabled_
     assert (values[("watch_node",)].value, values[("metrics", "listen")].value) == (True, "127.0.0.1:9476")
 
 
-def test_the_daemons_unit_says_what_it_leaves_out_and_why() -> None:
+@pytest.mark.parametrize("name", ["exitd.service", "exitd-watch.service", "exitd-containers.service"])
+def test_a_unit_says_what_it_leaves_out_and_why(name: str) -> None:
     """Every directive that systemd-analyze security would count."""
-    text = (UNITS / "exitd.service").read_text()
+    text = (UNITS / name).read_text()
     assert [each for each in SANDBOXING if f"{each}=" not in text] == []
 
 

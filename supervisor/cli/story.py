@@ -38,6 +38,8 @@ CAUSES = {
     "monitors-killed": "its shim was gone, no keeper had it, and the kernel did not report how it ended to anyone else",
     "journal-unread": "its shim was gone, and what the keeper had written about its end could not be read",
     "record-unread": "its shim was gone, and what it had written about its end could not be read",
+    "empty-record": "its shim's record has neither a code nor a signal of it",
+    "fifo-number-only": "its shim left one number for codes and signals, and no record that says which it was",
     "shim-lost": "its shim had died, and what was left of the container was deleted",
     "never-started": "its program was never executed, so that no number is its code",
     "shim-lost-undeleted": "its shim had died, and the shim's delete failed, so that it may have run on after that",

@@ -108,7 +108,7 @@ def _counters(by_name: ByName, containers: tuple[Shown, ...] | None) -> Iterator
             if end.what == what:
                 kinds[("kind", end.kind), ("reason", end.reason)] += value
         yield _counter(name, text, kinds)
-    causes = Counter[Labels]({(("cause", cause),): 0 for cause in CAUSES})
+    causes = Counter[Labels]({(("cause", cause),): 0 for cause in (*CAUSES, counts.OTHER)})
     sources, restarts = Counter[Labels]({(("source", source.value),): 0 for source in Source}), 0
     for end, value in ends:
         sources[(("source", end.source),)] += value

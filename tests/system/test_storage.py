@@ -259,6 +259,51 @@ def refusal(daemon: Daemon, *words: str) -> str:
     return err.decode()
 
 
+DATABASE = ("exitd.db", "exitd.db-wal", "exitd.db-shm", "exitd.ring")  # as docs/operations.md removes them
+
+
+def copied_while_it_runs(daemon: Daemon, to: pathlib.Path) -> None:
+    """SQLite's own backup, one file."""
+    uri = f"file:{daemon.root}/exitd.db?mode=ro"
+    with (
+        contextlib.closing(sqlite3.connect(uri, uri=True)) as database,
+        contextlib.closing(sqlite3.connect(to / "exitd.db")) as copy,
+    ):
+        database.backup(copy)
+
+
+def copied_when_it_was_killed(daemon: Daemon, to: pathlib.Path) -> None:
+    daemon.kill()
+    for name in ("exitd.db", "exitd.db-wal", "exitd.ring"):
+        shutil.copy(daemon.root / name, to / name)
+    daemon.start()
+
+
+@pytest.mark.parametrize("copied", [copied_while_it_runs, copied_when_it_was_killed])
+def test_a_copy_of_the_database_that_is_put_back_has_what_there_was_and_nothing_of_what_came_after_it(
+    daemon: Daemon, tmp_path: pathlib.Path, copied: Callable[[Daemon, pathlib.Path], None]
+) -> None:
+    """What came after it may be in the log and in the ring that the database had when exitd was killed."""
+    with daemon.client() as client:
+        before = lives.run(client, "sh", "-c", "exit 3")[0]
+        client.remove(before, force=False)
+    copied(daemon, tmp_path)
+    with daemon.client() as client:
+        for code in range(4, 9):
+            after = lives.run(client, "sh", "-c", f"exit {code}")[0]
+            client.remove(after, force=False)
+    daemon.kill()
+    for name in DATABASE:
+        (daemon.root / name).unlink(missing_ok=True)
+    for path in tmp_path.iterdir():
+        shutil.copy(path, daemon.root / path.name)
+    daemon.start()
+    with daemon.client() as client:
+        assert [exit_.container_id for exit_ in client.exits(pb.ExitsRequest())] == [before]
+        again = lives.run(client, "sh", "-c", "exit 9")[0]
+        assert [word(each) for each in ledger(client, again)] == ["exited 9"]
+
+
 def spoil(path: pathlib.Path) -> None:
     path.write_bytes(path.read_bytes()[:100] + bytes(4000) + path.read_bytes()[4100:])
 

@@ -6,6 +6,8 @@ import random
 import sys
 import time
 
+from tests.vm import collected
+from tests.vm.check_suite import Record
 from tests.vm.machine import Machine
 
 CUTS = int(os.environ.get("EXITD_VM_CUTS") or 3)
@@ -16,7 +18,7 @@ LIMIT_SECONDS, STEP_SECONDS = 3600.0, 0.5  # by the host's clock
 FEWEST, MOST = 20, 120  # answers before the power fails
 
 
-def check_what_was_answered_before_a_power_cut_is_there_after_it(machine: Machine) -> None:
+def check_what_was_answered_before_a_power_cut_is_there_after_it(machine: Machine, record_property: Record) -> None:
     machine.python("lives.py", "clear")
     chance, answers = random.Random(SEED), 0
     print(f"seed {SEED}, {CUTS} cuts", file=sys.stderr)
@@ -34,6 +36,9 @@ def check_what_was_answered_before_a_power_cut_is_there_after_it(machine: Machin
         wrong = judged(machine, said)
         assert not wrong, (cut, wrong)
         answers += len(said)
+    record_property(collected.WHAT, "`check_cuts.py`, cuts")
+    record_property(collected.PASSED, CUTS)
+    record_property(collected.SEED, SEED)
     print(f"{CUTS} cuts, {answers} answers", file=sys.stderr)
 
 

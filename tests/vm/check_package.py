@@ -10,6 +10,7 @@ from tests.vm.check_units import UNITS, inits, main_pid
 from tests.vm.machine import Machine
 
 COUNT = 3
+KEEPER = "exitd-keeper.service"
 INSTALLED = "exitd.deb"
 EXEC, POSTINST = "^sh -c trap", "^/bin/sh /var/lib/dpkg/info/exitd"  # how their command lines begin
 VERSION = ("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Version}", "exitd")
@@ -69,19 +70,45 @@ def check_an_earlier_package_is_refused_and_nothing_is_changed(machine: Machine)
     all_end_truly(machine, pids)
 
 
-def check_a_removed_package_leaves_containers_alone_and_a_new_one_takes_them_over(machine: Machine) -> None:
+@pytest.mark.parametrize("keeper_dies", [False, True], ids=["", "keeper-dies"])
+def check_a_removed_package_leaves_containers_alone_and_a_new_one_takes_them_over(
+    machine: Machine, keeper_dies: bool
+) -> None:
     machine.python("lives.py", "up", "lives", str(COUNT))
-    pids = inits(machine)
+    pids, keeper = inits(machine), main_pid(machine, "exitd-keeper.service")
     done = machine.run("dpkg", "--remove", "exitd")
     assert done.status == 0, done
     assert str(COUNT) in done.out + done.err, done
+    if keeper_dies:
+        machine.say("sh", "-c", f"kill -9 {keeper}; while systemctl --quiet is-active {KEEPER}; do sleep 0.2; done")
     assert machine.run("sh", "-c", f"kill -0 {' '.join(pids)}").status == 0
+    assert machine.say("pgrep", "--count", "--exact", "exitd-shim").strip() == str(COUNT)
     machine.say("kill", "-9", pids[0])
     status, said = install(machine, INSTALLED)
     assert status == 0, said
     assert sorted(inits(machine)) == sorted(pids[1:])
     machine.say("kill", "-9", *pids[1:])
     assert set(lives(machine, "wait").values()) == {("signaled", 9)}
+
+
+def check_a_purge_of_what_was_removed_leaves_nothing_and_a_new_package_works(machine: Machine) -> None:
+    machine.python("lives.py", "up", "lives", str(COUNT))
+    pids = inits(machine)
+    machine.say("dpkg", "--remove", "exitd")
+    kept = machine.run("dpkg", "--purge", "exitd")
+    assert kept.status == 0 and "were kept" in kept.err, kept
+    assert machine.run("sh", "-c", f"kill -0 {' '.join(pids)}").status == 0
+    assert install(machine, INSTALLED)[0] == 0
+    assert sorted(inits(machine)) == sorted(pids)
+    machine.say("dpkg", "--remove", "exitd")
+    machine.say("sh", "-c", f"kill -9 {' '.join(pids)}; while pgrep --exact exitd-shim; do sleep 0.2; done")
+    machine.say("dpkg", "--purge", "exitd")
+    assert machine.run("sh", "-c", "ls -d /var/lib/exitd /run/exitd /etc/exitd /run/systemd/system/exitd*").out == ""
+    assert machine.run("pgrep", "exitd").out == ""
+    assert install(machine, INSTALLED)[0] == 0
+    machine.python("lives.py", "up", "lives", "1")
+    all_end_truly(machine, inits(machine))
+    assert main_pid(machine, KEEPER) in machine.say("exitctl", "info")
 
 
 def check_an_upgrade_that_is_killed_halfway_goes_on_where_it_was(machine: Machine) -> None:

@@ -48,6 +48,7 @@ def check_with_systemds_scopes(machine_with_tests: Machine, record_property: Rec
 @pytest.mark.parametrize("file", suite.chosen())
 def check_a_file_chosen_by_the_seed(machine_with_tests: Machine, record_property: Record, file: str) -> None:
     """As exitd is without options: systemd's scopes, and runc."""
+    record_property(collected.SEED, suite.SEED)
     report(record_property, f"`{file}`", suite.run(machine_with_tests, [file]))
 
 

@@ -73,6 +73,40 @@ def check_an_exitd_that_stands_still_is_restarted_by_the_watchdog_and_containers
     assert "atchdog timeout" in said, said
 
 
+def check_exitd_that_only_watches_takes_exitds_place_and_gives_it_back(machine: Machine) -> None:
+    """Turn and turn about, without a wait in between: both have one ledger and one socket."""
+    machine.python("lives.py", "up", "beside", str(COUNT))
+    pids = inits(machine)
+    try:
+        for code in (33, 34):
+            machine.say("systemctl", "start", "exitd-watch.service")
+            active = machine.run("systemctl", "is-active", "exitd-watch.service", "exitd.service", "exitd.socket")
+            assert active.out.split() == ["active", "inactive", "inactive"], active
+            script = (
+                f"sh -c 'read go; exit {code}' </run/gate & exec 3>/run/gate; exitctl watch --detach $!; echo >&3; wait"
+            )
+            machine.run("sh", "-c", f"rm -f /run/gate; mkfifo /run/gate; {script}")
+            ledger = "/opt/exitd/bin/python /opt/tree/tests/vm/guest/lives.py ledger"
+            machine.say("sh", "-c", f"until {ledger} | grep -q '\"code\": {code}\\b'; do sleep 0.5; done")
+            machine.say("systemctl", "reload", "exitd-watch.service")
+            machine.say("systemctl", "start", "exitd.socket", "exitd.service")
+            assert machine.run("systemctl", "is-active", "exitd-watch.service").out.strip() == "inactive"
+    finally:
+        machine.say("systemctl", "stop", "exitd-watch.service")
+        machine.say("systemctl", "start", *UNITS)
+    said = machine.say("journalctl", "--unit=exitd-watch.service", "--output=cat")
+    assert "Traceback" not in said and "Operation not permitted" not in said, said
+    assert inits(machine) == pids
+    machine.say("kill", "-9", *pids)
+    assert lives(machine, "wait") == {f"beside-{number}": ("signaled", 9) for number in range(1, COUNT + 1)}
+
+
+def check_a_reload_returns_when_it_is_done_where_systemd_knows_how_to_wait_for_that(machine: Machine) -> None:
+    version = int(machine.say("systemctl", "--version").split()[1])
+    kind = machine.say("systemctl", "show", "--value", "--property=Type", "exitd.service").strip()
+    assert kind == ("notify-reload" if version >= 253 else "notify"), version
+
+
 def check_a_reload_takes_what_is_new_and_a_broken_file_changes_nothing(machine: Machine) -> None:
     config = "/etc/exitd/config.toml"
     before, pid = machine.say("cat", config), main_pid(machine, "exitd.service")

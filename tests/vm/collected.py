@@ -2,16 +2,20 @@
 
 import os
 import pathlib
+import re
 import subprocess
 from dataclasses import dataclass, field
 
 import pytest
 
-from tests.vm import image, platforms
+from tests.vm import image, platforms, suite
 
 PAGE = "EXITD_VM_PAGE"  # the file that the run writes; none without it
 WHAT, PASSED, FAILED, LEFT = "what", "passed", "failed", "left"  # properties that a check may record
+SEED = "seed"  # likewise, of what was chosen
 FACTS = "facts"  # with each report: what machine it was
+CHOSEN = re.compile(r"system tests, `(.*)`")  # a file that a seed has chosen
+COUNTED = ("`check_cuts.py`", "`check_attack.py`")  # whose rows say how many, and of what
 LIMIT_SECONDS = 60.0
 
 
@@ -21,6 +25,13 @@ class Count:
     failed: list[str] = field(default_factory=list)
     left: int = 0
     seconds: float = 0.0
+    seed: str = platforms.NO_SEED
+
+
+def is_asked(what: str) -> bool:
+    """Whether there may be such a row still."""
+    chosen = CHOSEN.fullmatch(what)
+    return what not in COUNTED and (chosen is None or chosen[1] in suite.fitting())
 
 
 class Collected:
@@ -36,6 +47,7 @@ class Collected:
         file = pathlib.PurePath(report.nodeid.partition("::")[0]).name
         count = self._counts.setdefault(str(recorded.get(WHAT) or f"`{file}`"), Count())
         count.seconds += report.duration
+        count.seed = str(recorded.get(SEED, count.seed))
         if report.when == "call" and WHAT in recorded:
             count.passed += int(str(recorded.get(PASSED, 0)))
             count.left += int(str(recorded.get(LEFT, 0)))
@@ -51,12 +63,12 @@ class Collected:
         if target and self.facts and not hasattr(session.config, "workeroutput"):
             path, commit = pathlib.Path(target), commit_of_tree()
             rows = [
-                platforms.Row(what, one.passed, tuple(one.failed), one.left, one.seconds / 60, commit)
+                platforms.Row(what, one.passed, tuple(one.failed), one.left, one.seconds / 60, commit, one.seed)
                 for what, one in self._counts.items()
                 if one.passed or one.failed or one.left
             ]
             before = path.read_text() if path.exists() else ""
-            path.write_text(platforms.with_run(before, image.SUITE, self.facts, rows))
+            path.write_text(platforms.with_run(before, image.SUITE, self.facts, rows, is_asked))
 
 
 def commit_of_tree() -> str:

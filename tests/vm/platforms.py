@@ -2,17 +2,18 @@
 earlier ones have written: of each row the newest result stays."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 HEAD = """# Platforms
 
 What has been checked in which machine, and with which result. `make vm-test` writes this page ([vm.md](vm.md)); of each
 row it has the newest result, with the commit that was checked. A `+` says that files had changed since. Minutes are the
-host's, which had other work at the time.
+host's, which had other work at the time. With the seed of a row `EXITD_VM_SEED=N make vm-test` chooses the same.
 """
-TITLES = ("checked", "passed", "failed", "not asked", "minutes", "commit")
+TITLES = ("checked", "passed", "failed", "not asked", "minutes", "commit", "seed")
 NO_FAILURE = "0"
+NO_SEED = "-"  # nothing was chosen by one, or an earlier page did not say
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,11 @@ class Row:
     left: int
     minutes: float
     commit: str
+    seed: str = NO_SEED
 
     def text(self) -> str:
         failed = f"{len(self.failed)}: {', '.join(self.failed)}" if self.failed else NO_FAILURE
-        cells = (self.what, str(self.passed), failed, str(self.left), f"{self.minutes:.1f}", self.commit)
+        cells = (self.what, str(self.passed), failed, str(self.left), f"{self.minutes:.1f}", self.commit, self.seed)
         return f"| {' | '.join(cells)} |"
 
 
@@ -53,19 +55,25 @@ def read(text: str) -> dict[str, Platform]:
 
 def _row(line: str) -> Row | None:
     cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+    cells += [NO_SEED] if len(cells) == len(TITLES) - 1 else []
     if len(cells) != len(TITLES) or not cells[1].isdecimal():
         return None
-    what, passed, failed, left, minutes, commit = cells
+    what, passed, failed, left, minutes, commit, seed = cells
     names = tuple(failed.partition(": ")[2].split(", ")) if failed != NO_FAILURE else ()
-    return Row(what, int(passed), names, int(left), float(minutes), commit)
+    return Row(what, int(passed), names, int(left), float(minutes), commit, seed)
 
 
-def with_run(text: str, name: str, facts: str, rows: Iterable[Row]) -> str:
-    """The page with what a run has found: its rows are in the place of those of the same name."""
+def with_run(
+    text: str, name: str, facts: str, rows: Iterable[Row], is_asked: Callable[[str], bool] = lambda what: True
+) -> str:
+    """The page with what a run has found: its rows are in the place of those of the same name. Rows of what no run asks
+    any more are gone."""
     platforms = read(text)
     platform = platforms.setdefault(name, Platform(facts))
     platform.facts = facts
     platform.rows |= {row.what: row for row in rows}
+    for each in platforms.values():
+        each.rows = {what: row for what, row in each.rows.items() if is_asked(what)}
     return page(platforms)
 
 

@@ -70,7 +70,7 @@ def test_without_any_end_all_that_may_come_is_there_and_zero() -> None:
     for name in ("container_exits", "exec_exits", "watched_exits"):
         assert len(of(found, f"exitd_{name}_total")) == 3 * len(Reason) and not counted(found, f"exitd_{name}_total")
     assert len(of(found, "exitd_exit_source_total")) == len(Source)
-    assert of(found, "exitd_exit_unknown_total").keys() == {(cause,) for cause in families.CAUSES}
+    assert of(found, "exitd_exit_unknown_total").keys() == {(cause,) for cause in (*families.CAUSES, "other")}
     assert of(found, "exitd_node_oom_kills_total") == {("container",): 0, ("watched",): 0}
     assert of(found, "exitd_shim_deaths_total") == {(): 0}
     assert of(found, "exitd_ready") == {(): 1} and of(found, "exitd_counters_fresh") == {(): 1}
