@@ -34,7 +34,7 @@ eval "$before_end"
 end"""
 RUN = "-"
 FOR_EVER = "sleep 1000"
-UNTIL_TERM = "trap end TERM; while :; do sleep 0.05; done"
+UNTIL_TERM = "trap end TERM; sleep 1000 & wait"
 KINDS = ("short", "long", "killed", "stopped", "restarted", "execs", "pod", "terminal")
 TASK = "task"  # containerd's
 WEIGHTS = {
