@@ -62,7 +62,9 @@ from exitd_client.values import Names as Names
 from exitd_client.values import Network as Network
 from exitd_client.values import NetworkCounters as NetworkCounters
 from exitd_client.values import Oom as Oom
+from exitd_client.values import Pressure as Pressure
 from exitd_client.values import ProbeStates as ProbeStates
 from exitd_client.values import Process as Process
+from exitd_client.values import Stall as Stall
 from exitd_client.values import Stats as Stats
 from exitd_client.values import Version as Version

@@ -215,6 +215,24 @@ class NetworkCounters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """How long processes have waited: percent of the last 10, 60 and 300 seconds, and all the time."""
+
+    avg10: float
+    avg60: float
+    avg300: float
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """The kernel's pressure stall information: at least one process waited (`some`), or all that could run (`full`)."""
+
+    some: Stall
+    full: Stall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
     """What a container's cgroup has counted: two readings show what it uses in between. Not `measured`: it does not
     run, or could not be measured now, and all the numbers are 0."""
@@ -231,6 +249,9 @@ class Stats:
     written_bytes: int
     pids: int
     pids_limit: int  # 0: no limit
+    cpu_pressure: Pressure | None  # None where the kernel does not measure it
+    memory_pressure: Pressure | None
+    io_pressure: Pressure | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,6 +434,9 @@ def stats_of(found: Any) -> Stats:
         written_bytes=found.written_bytes,
         pids=found.pids,
         pids_limit=found.pids_limit,
+        cpu_pressure=_pressure(found, "cpu_pressure"),
+        memory_pressure=_pressure(found, "memory_pressure"),
+        io_pressure=_pressure(found, "io_pressure"),
     )
 
 
@@ -486,6 +510,17 @@ def _probes(found: Any) -> ProbeStates:
         liveness=found.liveness.status,
         readiness=found.readiness.status,
     )
+
+
+def _pressure(found: Any, name: str) -> Pressure | None:
+    if not found.HasField(name):
+        return None
+    pressure = getattr(found, name)
+    return Pressure(some=_stall(pressure.some), full=_stall(pressure.full))
+
+
+def _stall(found: Any) -> Stall:
+    return Stall(avg10=found.avg10, avg60=found.avg60, avg300=found.avg300, total_ns=found.total_ns)
 
 
 def _counters(found: Any) -> NetworkCounters:

@@ -41,7 +41,7 @@ from supervisor.model.values import (
     Spec,
     Unknown,
 )
-from supervisor.model.views import DiskUsage, Info, LiveUsage, Occupied, PodView, UsageView, View
+from supervisor.model.views import DiskUsage, Info, LiveUsage, Occupied, PodView, Pressure, Stall, UsageView, View
 from supervisor.model.volumes import Volume
 from supervisor.store import events
 from supervisor.streams import logline
@@ -492,4 +492,16 @@ def stats_message(view: UsageView) -> pb.ContainerStats:
     if usage.network is not None:
         message.network.received_bytes = min(usage.network.received_bytes, MOST_COUNT)
         message.network.sent_bytes = min(usage.network.sent_bytes, MOST_COUNT)
+    for name in ("cpu_pressure", "memory_pressure", "io_pressure"):
+        if (pressure := getattr(usage, name)) is not None:
+            getattr(message, name).CopyFrom(pressure_message(pressure))
     return message
+
+
+def pressure_message(pressure: Pressure) -> pb.Pressure:
+    return pb.Pressure(some=_stall_message(pressure.some), full=_stall_message(pressure.full))
+
+
+def _stall_message(stall: Stall) -> pb.Stall:
+    total_ns = min(stall.total_ns, MOST_COUNT)
+    return pb.Stall(avg10=stall.avg10, avg60=stall.avg60, avg300=stall.avg300, total_ns=total_ns)

@@ -28,6 +28,8 @@ COLUMNS = {
     "BLOCK I/O": "BlockIO",
     "PIDS": "PIDs",
 }
+# For templates and JSON; docker has no such words.
+PRESSURES = {"CPUPressure": "cpu_pressure", "MemPressure": "memory_pressure", "IOPressure": "io_pressure"}
 Readings = Mapping[str, pb.ContainerStats]
 
 
@@ -95,7 +97,8 @@ def document(before: pb.ContainerStats | None, now: pb.ContainerStats, *, whole:
     short = now.id if whole else now.id[: spoken.SHORT_ID]
     named: Document = {"ID": short, "Container": short, "Name": now.name}
     if not now.measured:
-        return {**named, **dict.fromkeys(("CPUPerc", "MemUsage", "MemPerc", "NetIO", "BlockIO", "PIDs"), NOTHING)}
+        words = ("CPUPerc", "MemUsage", "MemPerc", "NetIO", "BlockIO", "PIDs", *PRESSURES)
+        return {**named, **dict.fromkeys(words, NOTHING)}
     net = now.network
     return {
         **named,
@@ -105,7 +108,13 @@ def document(before: pb.ContainerStats | None, now: pb.ContainerStats, *, whole:
         "NetIO": _two(net.received_bytes, net.sent_bytes) if now.HasField("network") else NOTHING,
         "BlockIO": _two(now.read_bytes, now.written_bytes),
         "PIDs": str(now.pids),
+        **{name: _pressure(now, field) for name, field in PRESSURES.items()},
     }
+
+
+def _pressure(now: pb.ContainerStats, field: str) -> str:
+    """Return how much of the last ten seconds at least one of its processes has waited."""
+    return f"{getattr(now, field).some.avg10:.2f}%" if now.HasField(field) else NOTHING
 
 
 def _two(first_bytes: int, second_bytes: int) -> str:

@@ -7,11 +7,13 @@ inactive_file of v2).
 import os
 
 from protos.containerd import cgroups1_pb2 as v1
+from protos.containerd import cgroups2_pb2 as v2
 from shim import native
+from shim.frozen import replace
 from supervisor.containerd import metrics
 from supervisor.containerd.metrics import Metrics
 from supervisor.model.values import Process
-from supervisor.model.views import LiveUsage, NetworkUse
+from supervisor.model.views import LiveUsage, NetworkUse, Pressure, Stall
 from supervisor.runtime.oci import cgroups
 
 MOST_NET_BYTES = 256 << 10  # of a list of interfaces: a container may make as many as it likes
@@ -25,11 +27,20 @@ def measure(cgroups_path: str, init: Process | None, root: str = cgroups.ROOT) -
     found = metrics.read(cgroups_path, root)
     if found is None:
         return None
-    return usage_of(found, machine_bytes(), network_of(init) if init is not None else None)
+    usage = usage_of(found, machine_bytes(), network_of(init) if init is not None else None)
+    if isinstance(found, v1.Metrics):
+        return usage
+    directory = cgroups.paths(cgroups_path, root)["unified"]
+    return replace(
+        usage,
+        cpu_pressure=pressure_of(found.cpu.psi, f"{directory}/cpu.pressure"),
+        memory_pressure=pressure_of(found.memory.psi, f"{directory}/memory.pressure"),
+        io_pressure=pressure_of(found.io.psi, f"{directory}/io.pressure"),
+    )
 
 
 def usage_of(found: Metrics, memory_of_machine: int, network: NetworkUse | None = None) -> LiveUsage:
-    """Return the numbers in one version's metrics. Pure."""
+    """Return the numbers in one version's metrics, without its pressure. Pure."""
     if isinstance(found, v1.Metrics):
         memory, cache = found.memory.usage, found.memory.total_inactive_file
         limits = (memory.limit, found.memory.hierarchical_memory_limit or memory.limit)
@@ -54,6 +65,15 @@ def usage_of(found: Metrics, memory_of_machine: int, network: NetworkUse | None 
         pids=found.pids.current,
         pids_limit=0 if found.pids.limit == metrics.UNLIMITED else found.pids.limit,
     )
+
+
+def pressure_of(found: v2.PSIStats, file: str) -> Pressure | None:
+    """Return it in the form of the API; None where the kernel has no such file: in the metrics that is all zeros."""
+    return Pressure(_stall(found.some), _stall(found.full)) if os.path.exists(file) else None
+
+
+def _stall(found: v2.PSIData) -> Stall:
+    return Stall(found.avg10, found.avg60, found.avg300, found.total * NS_PER_US)
 
 
 def machine_bytes() -> int:

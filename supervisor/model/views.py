@@ -117,6 +117,24 @@ class NetworkUse:
 
 
 @frozen
+class Stall:
+    """How long processes have waited: percent of the last 10, 60 and 300 seconds, and all the time in ns."""
+
+    avg10: float = 0.0
+    avg60: float = 0.0
+    avg300: float = 0.0
+    total_ns: int = 0
+
+
+@frozen
+class Pressure:
+    """The kernel's pressure stall information of one resource: at least one process waited, or all that could run."""
+
+    some: Stall = Stall()
+    full: Stall = Stall()
+
+
+@frozen
 class LiveUsage:
     """What a container's cgroup has counted by a moment."""
 
@@ -128,6 +146,9 @@ class LiveUsage:
     written_bytes: int = 0
     pids: int = 0  # processes and threads
     pids_limit: int = 0  # 0: none
+    cpu_pressure: Pressure | None = None  # None: the kernel does not measure it
+    memory_pressure: Pressure | None = None
+    io_pressure: Pressure | None = None
 
 
 @frozen

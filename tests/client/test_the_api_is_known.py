@@ -145,7 +145,11 @@ def test_what_networks_and_probes_say_is_read() -> None:
     assert values.stats_of(messages.message("ContainerStats")(network=network)).network == values.NetworkCounters(
         received_bytes=0, sent_bytes=7
     )
-    assert values.stats_of(messages.message("ContainerStats")()).network is None
+    nothing = values.stats_of(messages.message("ContainerStats")())
+    assert (nothing.network, nothing.cpu_pressure) == (None, None)
+    waited = messages.message("ContainerStats")(io_pressure={"some": {"avg10": 1.5, "total_ns": 7}}).io_pressure
+    pressure = values.stats_of(messages.message("ContainerStats")(io_pressure=waited)).io_pressure
+    assert pressure is not None and (pressure.some.avg10, pressure.some.total_ns, pressure.full.avg300) == (1.5, 7, 0.0)
 
 
 @pytest.mark.parametrize("message", VALUES)

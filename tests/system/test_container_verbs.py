@@ -1,6 +1,7 @@
 """What containers use, and the verbs around their lives in docker's words: stats, start -a, stop -s, prune, ps."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -8,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.cli.stats import CLEAR, CLEAR_REST, HOME
+from supervisor.cli.stats import CLEAR, CLEAR_REST, HOME, PRESSURES
+from supervisor.runtime.oci import cgroups
 from tests.supervisor.cli.fake_attach import Pty
 from tests.system.daemons import Daemon
 from tests.system.exitctl import EXITCTL, SECONDS, Cli
@@ -40,6 +42,8 @@ def test_stats_shows_what_each_uses_as_the_kernel_counts_it(cli: Cli) -> None:
     assert holds["MemUsage"].endswith(" / 64 MiB") and 30 < float(holds["MemPerc"].rstrip("%")) <= 100
     assert hosts["NetIO"] == "--" and busy["NetIO"] == "0 bytes / 0 bytes"
     assert re.fullmatch(r"[\d.]+ \w+ / [\d.]+ \w+", busy["BlockIO"])
+    has_pressure = cgroups.mode() is cgroups.Mode.V2 and os.path.exists("/proc/pressure/cpu")
+    assert {busy[name] != "--" for name in PRESSURES} == {has_pressure}
 
 
 def _used(cli: Cli, name: str) -> int:

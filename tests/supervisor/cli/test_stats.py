@@ -35,6 +35,7 @@ def test_cpu_time_is_what_was_used_between_two_readings(
 def test_a_line_has_dockers_fields() -> None:
     network = pb.NetworkCounters(received_bytes=1024, sent_bytes=0)
     now = reading(SECOND // 4, 2 * SECOND, network=network, read_bytes=2048, written_bytes=1)
+    now.memory_pressure.some.avg10 = 1.25
     assert document(reading(), now) == {
         "ID": ID[:12],
         "Container": ID[:12],
@@ -45,6 +46,9 @@ def test_a_line_has_dockers_fields() -> None:
         "NetIO": "1 KiB / 0 bytes",
         "BlockIO": "2 KiB / 1 bytes",
         "PIDs": "2",
+        "CPUPressure": "--",
+        "MemPressure": "1.25%",
+        "IOPressure": "--",
     }
     (idle,) = documents({}, [pb.ContainerStats(id=ID, name="idle")], whole=True)
     assert idle["ID"] == ID and {idle[name] for name in ("CPUPerc", "MemUsage", "PIDs", "NetIO")} == {"--"}

@@ -1,6 +1,7 @@
 """What a container uses: the numbers in both versions' metrics, and those of its network."""
 
 import os
+import pathlib
 import subprocess
 
 import pytest
@@ -8,10 +9,11 @@ import pytest
 from protos.containerd import cgroups1_pb2 as v1
 from protos.containerd import cgroups2_pb2 as v2
 from shim import native
-from supervisor.containerd.liveusage import network_of, parse_interfaces, usage_of
+from supervisor.api import replies
+from supervisor.containerd.liveusage import measure, network_of, parse_interfaces, usage_of
 from supervisor.containerd.metrics import UNLIMITED
 from supervisor.model.values import Process
-from supervisor.model.views import LiveUsage, NetworkUse
+from supervisor.model.views import LiveUsage, NetworkUse, Pressure, Stall, UsageView
 
 MACHINE = 1 << 34
 DEV = """Inter-|   Receive                                     |  Transmit
@@ -44,6 +46,22 @@ def test_version_2_has_them_in_its_own() -> None:
     assert usage_of(found, MACHINE) == LiveUsage(5000, 100, MACHINE, None, 8, 8, 3, 0)
     found.pids.limit, found.memory.usage_limit = 9, 50
     assert (usage_of(found, MACHINE).pids_limit, usage_of(found, MACHINE).memory_limit_bytes) == (9, 50)
+
+
+def test_pressure_is_that_of_the_kernels_files_and_absent_without_them(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory pids\n")
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "cpu.pressure").write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+    full = "full avg10=1.00 avg60=0.25 avg300=0.10 total=7\n"
+    (tmp_path / "box" / "memory.pressure").write_text(f"some avg10=12.50 avg60=3.00 avg300=0.50 total=90\n{full}")
+    found = measure("/box", None, str(tmp_path))
+    assert found is not None
+    assert found.cpu_pressure == Pressure()
+    assert found.memory_pressure == Pressure(Stall(12.5, 3.0, 0.5, 90_000), Stall(1.0, 0.25, 0.1, 7000))
+    assert found.io_pressure is None
+    message = replies.stats_message(UsageView("c1", "web", found, 5))
+    assert (message.memory_pressure.some.avg10, message.memory_pressure.full.total_ns) == (12.5, 7000)
+    assert message.HasField("cpu_pressure") and not message.HasField("io_pressure")
 
 
 @pytest.mark.parametrize(
