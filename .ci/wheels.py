@@ -33,6 +33,15 @@ def check(wheel: pathlib.Path) -> None:
         Metadata.from_email(opened.read(name), validate=True)
 
 
+def repaired(plain: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+    """Return the wheel with its tag, which is put into the empty directory `to`. Raises what `check` raises,
+    CalledProcessError."""
+    tree.run((sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", to, plain))
+    (wheel,) = to.glob("*.whl")
+    check(wheel)
+    return wheel
+
+
 def build(to: pathlib.Path) -> list[pathlib.Path]:
     """Return sdist and wheel, and the client's wheel, in the directory `to`, made anew. Raises NotForPyPI,
     CalledProcessError."""
@@ -44,9 +53,7 @@ def build(to: pathlib.Path) -> list[pathlib.Path]:
         (sdist,) = to.glob("*.tar.gz")
         parse_sdist_filename(sdist.name)
         plain = tree.wheel(sdist, place / "plain")
-        tree.run((sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", to, plain))
-        (wheel,) = to.glob("*.whl")
-        check(wheel)
+        wheel = repaired(plain, to)
         alone = ("--no-deps", "--no-build-isolation", "--wheel-dir")
         tree.run((sys.executable, "-m", "pip", "wheel", "--quiet", *alone, to, copy / "client"))
     (client,) = to.glob("exitd_client-*.whl")

@@ -3,6 +3,7 @@
 import glob
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 
 import deb
 import pytest
+import wheels
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = ("containerd-shim-exitd-v2", "exitd-journald", "exitd-keeper", "exitd-launch", "exitd-pause", "exitd-shim")
@@ -403,6 +405,15 @@ def test_the_wheel_is_one_for_all_supported_pythons(wheel: pathlib.Path) -> None
     assert "shim/_native.abi3.so" in names
     assert "protos/exitd/v1/exitd_pb2.py" in names
     assert "supervisor/compare/html/page.html" in names
+
+
+@pytest.mark.slow_build
+def test_the_wheel_gets_a_tag_that_pypi_takes(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """As `make wheels` does it."""
+    (tmp_path / "empty").mkdir()
+    assert re.search(r"-cp311-abi3-manylinux[\w.]+\.whl$", wheels.repaired(wheel, tmp_path / "empty").name)
+    with pytest.raises(wheels.NotForPyPI, match="no platform of manylinux"):
+        wheels.check(wheel)
 
 
 @pytest.mark.slow_build
