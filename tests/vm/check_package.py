@@ -105,6 +105,7 @@ def check_a_purge_of_what_was_removed_leaves_nothing_and_a_new_package_works(mac
     machine.say("dpkg", "--purge", "exitd")
     assert machine.run("sh", "-c", "ls -d /var/lib/exitd /run/exitd /etc/exitd /run/systemd/system/exitd*").out == ""
     assert machine.run("pgrep", "exitd").out == ""
+    assert machine.run("grep", "exitd/", "/proc/self/mountinfo").out == ""
     assert install(machine, INSTALLED)[0] == 0
     machine.python("lives.py", "up", "lives", "1")
     all_end_truly(machine, inits(machine))
