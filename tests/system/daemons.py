@@ -131,7 +131,7 @@ class Daemon:
         return self.process.pid
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        process = self.process  # whoever starts it again while this waits puts another in its place
+        process = self.process  # another test thread may start the next one while this waits
         assert process is not None
         process.send_signal(number)
         process.wait(LIMIT_SECONDS)
@@ -191,7 +191,7 @@ def warm_up(client: Client) -> None:
 def has_probed(client: Client) -> bool:
     """Whether exitd has tried every source of evidence, with whatever result. It does so after its start, and has
     descriptors and a child for it."""
-    return Source.PROCEVENTS in client.info().evidence  # the last one; they are told of together
+    return Source.PROCEVENTS in client.info().evidence  # the last one; they are reported together
 
 
 def spec(*args: str, **fields: object) -> pb.ContainerSpec:

@@ -1,10 +1,9 @@
 """What a real containerd is told of exitd's tasks, while exitd, the relay or nothing at all is killed."""
 
-import itertools
 import os
 import signal
 
-from tests.system.containerd.events import Event
+from tests.system.containerd.events import Event, once
 from tests.system.containerd.server import EXITD, Containerd
 from tests.system.waits import until
 
@@ -14,12 +13,6 @@ OVER = ["/tasks/exit", "/tasks/delete"]
 
 def topics(events: list[Event]) -> list[str]:
     return [event.topic for event in events]
-
-
-def once(told: list[str]) -> list[str]:
-    """Without what is told twice in a row: of the event that a relay was killed with, nobody knows whether it has been
-    sent, and exitd sends it. But an end is told once."""
-    return [topic for before, topic in itertools.pairwise(["", *told]) if topic != before or topic in OVER]
 
 
 def test_a_whole_life_is_reported_in_order_with_one_pid_and_one_time(containerd: Containerd) -> None:
@@ -80,6 +73,6 @@ def test_of_a_task_whose_relay_is_killed_the_end_is_reported_once_and_by_contain
         assert other.run("--rm", "--", "true").code == 0
         events.wait(other.id, "/tasks/delete")
         told = events.settled().of(box.id)
-    assert once(topics(told)) == [*BEGUN, *OVER]
+    assert once(topics(told), str) == [*BEGUN, *OVER]
     assert told[-2].fields["exit_status"] == 137
     containerd.clear()  # ctr has left the task's fifos

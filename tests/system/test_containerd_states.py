@@ -57,7 +57,7 @@ def shown(box: Box) -> tuple[int, str]:
         rows.append(box.row())
         return rows[-1] != (0, "UNKNOWN")
 
-    until(is_known, "nobody tells containerd of it")
+    until(is_known, "containerd does not learn of it")
     return rows[-1]
 
 

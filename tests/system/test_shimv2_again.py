@@ -21,7 +21,7 @@ from tests.system.processes import killed
 from tests.system.tasks import BYE, DONE, Relay, Tasks
 from tests.system.waits import until
 
-# What is under way is given so long when exitd is told to stop: longer than any stop takes here that waits for nothing.
+# What is under way is given so long when exitd gets SIGTERM: longer than any stop takes here that waits for nothing.
 pytestmark = pytest.mark.limits({"supervisor.containerd.taskserver.GRACE_SECONDS": 20.0})
 
 CREATED, RUNNING, STOPPED, PAUSED = process_pb2.CREATED, process_pb2.RUNNING, process_pb2.STOPPED, process_pb2.PAUSED

@@ -2,15 +2,17 @@
 
 import itertools
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
 from tests.system.containerd.wiretable import Table, plain
 from tests.system.waits import LIMIT_SECONDS, until
 
+T = TypeVar("T")
 SERVICE = "/containerd.services.events.v1.Events"
 WIRE = Table(
     "containerd.services.events.v1",
@@ -38,6 +40,14 @@ EVENTS = Table(
     """,
 )
 MARK = "/exitd/mark"
+ENDS = ("/tasks/exit", "/tasks/delete")
+
+
+def once(sent: list[T], topic_of: Callable[[T], str]) -> list[T]:
+    """Without what was sent twice in a row: where a relay was killed it is not known whether its last event was sent,
+    and exitd sends it again. The events of an end come once, and stay."""
+    following = itertools.pairwise([None, *sent])
+    return [one for before, one in following if one is not None and (one != before or topic_of(one) in ENDS)]
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ IMAGE, PAUSE = "docker.io/exitd/small:1", "docker.io/exitd/pause:1"
 PROGRAMS = ("sh", "true", "sleep", "cat", "head", "tail", "seq", "id", "stty", "env", "grep")
 PROGRAMS_OF_THIS_TREE = pathlib.Path(sys.executable).parent
 SOCKETS = pathlib.Path("/run/containerd/s")  # of all containerds of the machine, whatever their state directory
-# A relay that nobody comes to asks after 30 s whether it is still needed (IDLE_MS in shim/relay/daemon.h): one that was
-# begun and not spoken to, or that was not told to go because containerd did not take its last events within 2 s.
+# A relay without a client asks after 30 s whether it is still needed (IDLE_MS in shim/relay/daemon.h): one that was
+# never asked for anything, or that exitd did not let go because containerd had not taken its last events in 2 s.
 RELAY_SECONDS = 45.0
 NEEDLESS = (
     *("snapshotter.v1.aufs", "snapshotter.v1.btrfs", "snapshotter.v1.devmapper", "snapshotter.v1.zfs"),
