@@ -17,7 +17,8 @@ from tests.system import lives
 from tests.system.daemons import Daemon, remove_all
 from tests.system.lives import word
 from tests.system.processes import killed
-from tests.system.test_upgrade import TODAY, VERSIONS, WAIT, daemon, go, is_of, short, version
+from tests.system.test_upgrade import TODAY, WAIT, daemon, go, is_of, short, version
+from tests.system.versions import VERSIONS
 from tests.system.waits import LIMIT_SECONDS, until
 
 WITH_RING = VERSIONS[3:]

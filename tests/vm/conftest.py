@@ -12,8 +12,10 @@ from tests.vm.collected import FACTS, Collected
 from tests.vm.image import Kind
 from tests.vm.machine import Machine
 
-# In this order, when the plain one is done with.
-OTHERS = ("machine_quick", "machine_with_tasks", "machine_beside", "machine_with_tests")
+# The machine with the tests comes first: its files of checks are the longest. The others come in this order, when the
+# plain one is done with.
+LONGEST = "machine_with_tests"
+OTHERS = ("machine_quick", "machine_with_tasks", "machine_beside")
 FRESH = "check_smoke.py"
 KVM = bool(os.environ.get("EXITD_VM_KVM"))  # use it where it works; the clock is the host's then
 
@@ -39,12 +41,14 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is about a fresh boot comes first. What needs another machine comes last."""
+    """Of what needs the plain machine what is about a fresh boot comes first."""
     items.sort(key=lambda item: (_other(getattr(item, "fixturenames", ())), item.path.name != FRESH))
 
 
 def _other(fixtures: Sequence[str]) -> int:
-    """0 for the plain machine, and else the number of the other one."""
+    """Less than 0 for what comes first, 0 for the plain machine, and else the number of the other one."""
+    if LONGEST in fixtures:
+        return -1
     return max((number for number, name in enumerate(OTHERS, 1) if name in fixtures), default=0)
 
 

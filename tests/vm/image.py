@@ -48,6 +48,7 @@ CHARTS_IN = "opt/charts"  # the manifests, and their images as images.tar
 # What makes the image of containerd's tasks.
 TASKS = ("tests/system/containerd/server.py", "tests/system/tinyroot.py", "tests/supervisor/images/building.py")
 TASKS_IN = "opt/tasks/images.tar"
+EARLIER_OF = "tests/system/versions.py"  # which version the earlier package is of
 # Manuals and translations are left out, and what a power cut during the making could lose is not flushed. Both options
 # are for these packages alone: dpkg in the machine is as Debian has it.
 QUICKLY = (
@@ -72,6 +73,7 @@ FILES = {
 }
 NEWER = "exitd-newer.deb"  # in /opt: the same exitd as a later revision of its package, and as an earlier one
 OLDER = "exitd-older.deb"
+EARLIER = "exitd-earlier.deb"  # the package of an earlier version, as its own recipe makes it
 
 
 class CannotMake(Exception):
@@ -85,7 +87,8 @@ class Kind(StrEnum):
     TESTS = "tests"  # and the tree with its tests, at /opt/tree, and their environment, at /opt/tests
     BESIDE = "beside"  # exitd as it is installed, and podman, with the manifests that both play
     QUICK = "quick"  # exitd as it is installed, and what the quick start installs besides
-    TASKS = "tasks"  # exitd as it is installed, and Debian's containerd, with the archive of an image for its tasks
+    # exitd as it is installed, and the package of an earlier version; Debian's containerd, and the archive of an image
+    TASKS = "tasks"
 
 
 QUIETLY = ("install", "--quiet", "--disable-pip-version-check")
@@ -122,7 +125,7 @@ def tree_files(kind: Kind) -> list[str]:
     aside = ASIDE_OF_TESTS if kind is Kind.TESTS else ASIDE
     words = ("git", "-C", str(TREE), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
-    always = (GUEST, RECIPE, *{Kind.BESIDE: CHARTS, Kind.TASKS: TASKS}.get(kind, ()))
+    always = (GUEST, RECIPE, *{Kind.BESIDE: CHARTS, Kind.TASKS: (*TASKS, EARLIER_OF)}.get(kind, ()))
     wanted = [name for name in sorted(set(listed.split("\0"))) if name.startswith(always) or not name.startswith(aside)]
     return [name for name in wanted if name not in ("", *WRITTEN) and (TREE / name).is_file()]
 
@@ -211,6 +214,24 @@ def packages() -> Iterator[list[pathlib.Path]]:
         yield sorted(pathlib.Path(scratch).glob("*.deb"))
 
 
+def earlier() -> pathlib.Path:
+    """The package of the newest of the earlier versions, made once for each commit by the tree of that time. Raises
+    CannotMake, versions.NoSuchCommit."""
+    from tests.system import versions  # no other disk needs it
+
+    commit = versions.VERSIONS[-1]
+    goal = cache() / f"earlier-{SUITE}-{commit[:12]}"
+    if not goal.exists():
+        with made_whole(goal) as made:
+            tree = made.parent / "tree"
+            versions.unpack(TREE, commit, tree)
+            run("git", "init", "--quiet", tree)  # its recipe asks git for its files
+            python = ("env", f"--chdir={tree}", f"PYTHONPATH={tree}", sys.executable)
+            run(*python, "setup.py", "--quiet", "build_ext", "--inplace", "build_protos", "--inplace")
+            run(*python, RECIPE, "--out", made, SUITE)
+    return next(goal.glob("*.deb"))
+
+
 def install(root: pathlib.Path, names: list[str], kind: Kind) -> None:
     """The package, and the unit that runs the host's commands."""
     for name in names if kind is Kind.TESTS else [name for name in names if name.startswith(GUEST)]:
@@ -226,6 +247,7 @@ def install(root: pathlib.Path, names: list[str], kind: Kind) -> None:
         bring_charts(root)
     if kind is Kind.TASKS:
         bring_tasks(root)
+        shutil.copy(earlier(), root / "opt" / EARLIER)
     units = root / "etc/systemd/system"
     shutil.copy(TREE / GUEST / RUNNER, units / RUNNER)
     (units / "multi-user.target.wants").mkdir(exist_ok=True)
