@@ -2,9 +2,7 @@
 
 import pathlib
 
-from tests.test_packaging import Host
-
-INSTALL = "install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=300"
+from tests.test_packaging import INSTALL, Host
 
 
 def test_the_engines_that_are_measured_are_wanted_for_the_bench_alone_and_not_needed(

@@ -3,10 +3,9 @@
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -117,9 +116,112 @@ def test_a_name_that_is_not_there_is_found() -> None:
     assert not wrong('sum by (stage, le) (rate(exitd_exit_latency_seconds_bucket{stage="seen",job="x"}[5m]))')
 
 
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """Series, a sample a minute in promtool's words, and after how many minutes which alerts there are, by their own
+    labels beside the rule's."""
+
+    alert: str
+    series: dict[str, str]
+    at: dict[int, list[dict[str, str]]]
+
+
+A = {"job": "exitd", "instance": "a"}
+IN_A = 'job="exitd",instance="a"'
+OF_POD = {"namespace": "shop", "pod": "web-0", "container": "app"}
+FIRINGS = [
+    # What is back within two minutes was restarted.
+    Firing(
+        "ExitdDown",
+        {f"up{{{IN_A}}}": "1 1 0 0 0 0 1", 'up{job="exitd",instance="b"}': "1 1 0 1 1 1 1", 'up{job="other"}': "0x6"},
+        {3: [], 5: [A], 6: []},
+    ),
+    Firing("ExitdNotReady", {f"exitd_ready{{{IN_A}}}": "1 0 0 0 1"}, {2: [], 3: [A], 4: []}),
+    # Of an end after a reboot nobody is to blame; the first one of a cause counts, for that cause begins with 0.
+    Firing(
+        "ExitdEndsUnknown",
+        {
+            f'exitd_exit_unknown_total{{{IN_A},kind="container",cause="monitors-killed"}}': "0x9 1x20",
+            f'exitd_exit_unknown_total{{{IN_A},kind="container",cause="host-rebooted"}}': "0x9 50x20",
+        },
+        {9: [], 11: [{"instance": "a", "cause": "monitors-killed"}], 29: []},
+    ),
+    # The time of the last kill is in seconds.
+    Firing(
+        "ExitdOutOfMemory",
+        {'exitd_oom_last_kill_timestamp_seconds{namespace="shop",pod="web-0",container="app"}': "_x4 300x20"},
+        {3: [], 6: [OF_POD], 14: [OF_POD], 16: []},
+    ),
+    Firing("ExitdShimsDie", {f"exitd_shim_deaths_total{{{IN_A}}}": "0 2 3 3 9x20"}, {3: [], 5: [A], 24: []}),
+    # Without containers nobody needs it.
+    Firing(
+        "ExitdKeeperGone",
+        {
+            f"exitd_keeper_up{{{IN_A}}}": "1 0x20",
+            f'exitd_containers{{{IN_A},phase="running"}}': "3x20",
+            'exitd_keeper_up{job="exitd",instance="b"}': "0x20",
+            'exitd_containers{job="exitd",instance="b",phase="running"}': "0x20",
+        },
+        {5: [], 7: [A]},
+    ),
+    *(
+        Firing(
+            alert,
+            {
+                f'{name}_bucket{{{IN_A}{stage},le="0.1"}}': "0+1x60",
+                f'{name}_bucket{{{IN_A}{stage},le="5"}}': "0+50x60",
+                f'{name}_bucket{{{IN_A}{stage},le="+Inf"}}': "0+50x60",
+                f'{name}_bucket{{job="exitd",instance="b"{stage},le="0.1"}}': "0+50x60",
+                f'{name}_bucket{{job="exitd",instance="b"{stage},le="+Inf"}}': "0+50x60",
+            },
+            {8: [], 40: [labels]},
+        )
+        for alert, name, stage, labels in (
+            ("ExitdDiskSlow", "exitd_store_flush_seconds", "", {"instance": "a"}),
+            ("ExitdLoopLags", "exitd_loop_lag_seconds", "", {"instance": "a"}),
+            ("ExitdEndsLate", "exitd_exit_latency_seconds", ',stage="stored"', {"instance": "a", "stage": "stored"}),
+        )
+    ),
+]
+
+
+def promtool(*words: object) -> None:
+    """Prometheus' own checker, which `make deps` brings."""
+    done = subprocess.run(["promtool", *map(str, words)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_promtool_takes_the_rules() -> None:
-    """Where Prometheus' own checker is; its grammar is not checked elsewhere."""
-    promtool = shutil.which("promtool")
-    if promtool is not None:
-        done = subprocess.run([promtool, "check", "rules", str(RULES)], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stdout + done.stderr
+    promtool("check", "rules", RULES)
+
+
+def as_fired(rule: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+    """An alert as promtool expects it to be written."""
+    said = {
+        key: re.sub(r"{{ \$labels\.(\w+) }}", lambda at: labels[at[1]], text)
+        for key, text in rule["annotations"].items()
+    }
+    return {"exp_labels": labels | rule["labels"], "exp_annotations": said}
+
+
+def test_each_alert_fires_for_what_it_is_about_and_for_nothing_else(tmp_path: pathlib.Path) -> None:
+    rules = {rule["alert"]: rule for rule in alerts()}
+    assert sorted(each.alert for each in FIRINGS) == sorted(rules)
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": series, "values": values} for series, values in each.series.items()],
+            "alert_rule_test": [
+                {
+                    "eval_time": f"{minutes}m",
+                    "alertname": each.alert,
+                    "exp_alerts": [as_fired(rules[each.alert], labels) for labels in wanted],
+                }
+                for minutes, wanted in each.at.items()
+            ],
+        }
+        for each in FIRINGS
+    ]
+    asked = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
+    (file := tmp_path / "tests.yml").write_text(json.dumps(asked))
+    promtool("test", "rules", file)

@@ -50,6 +50,7 @@ if ! [ -e "$key" ]; then
 fi
 cp "$key" "$out"
 """
+INSTALL = "install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=300"
 DEBIAN = "ID=debian\n"
 FEDORA = 'ID=fedora\nID_LIKE="rhel"\n'
 
@@ -82,7 +83,7 @@ class Host:
                 "ping",
                 "curl",
             ),
-            *("ip", "iptables", "bridge", "zsh", "fish"),
+            *("ip", "iptables", "bridge", "zsh", "fish", "promtool"),
         )
         self.has("musl-gcc")
 
@@ -130,7 +131,7 @@ def test_deps_names_and_installs_what_is_missing_and_removes_nothing(host: Host)
     assert done.returncode == 0
     assert "installing: gcc libc6-dev runc musl-tools\n" in done.stdout
     assert host.apt_calls() == [
-        "install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=300 gcc libc6-dev runc musl-tools",
+        f"{INSTALL} gcc libc6-dev runc musl-tools",
     ]
 
 
@@ -139,6 +140,21 @@ def test_deps_updates_the_package_lists_when_the_first_try_fails(host: Host) -> 
     host.apt(f'[ "$1" = update ] && : >{host.bin}/updated; [ -e {host.bin}/updated ]')
     assert host.deps().returncode == 0
     assert [call.split(" ")[0] for call in host.apt_calls()] == ["install", "update", "install"]
+
+
+def test_deps_takes_the_checker_of_alerts_alone_from_its_package(host: Host) -> None:
+    """Installed, that package would begin a server."""
+    host.lacks("promtool", "runc")
+    host.apt('[ "$1" != download ] || : >prometheus_1_amd64.deb')
+    host.has("dpkg-deb", script='/bin/mkdir -p "$3/usr/bin" && : >"$3/usr/bin/promtool"')
+    (host.bin / "cp").symlink_to("/bin/cp")
+    done = host.deps(LOCAL_BIN=str(host.bin))
+    assert done.returncode == 0, done.stderr
+    assert host.apt_calls() == [f"{INSTALL} runc", "download prometheus"]
+    assert (host.bin / "promtool").exists()
+    host.lacks("promtool")
+    host.apt("exit 100")
+    assert host.deps(LOCAL_BIN=str(host.bin)).returncode == 2
 
 
 def test_deps_says_so_when_apt_cannot_install(host: Host) -> None:
