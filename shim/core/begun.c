@@ -1,5 +1,6 @@
 /* A runtime that is killed in the middle of its exec may have begun the program all the same. That is a child of this shim
- * then, by the kernel's word, leads a session of its own, as the runtimes have it, and has executed a program. */
+ * then, by the kernel's word, has executed a program, and is in another session than the shim's, where the runtime and its
+ * helpers are: runc's program leads that session, and crun's (1.8) is left in it by a process in between. */
 #include <dirent.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static void weigh(struct found *found, int pid, const struct proc_stat *stat)
 		found->undecided |= !is_dead(stat);
 		return;
 	}
-	if (stat->session != pid || (found->pid && found->started <= stat->started))
+	if (stat->session == getsid(0) || (found->pid && found->started <= stat->started))
 		return;
 	found->pid = pid;
 	found->started = stat->started;

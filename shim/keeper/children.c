@@ -62,15 +62,37 @@ static int may_be_of(const struct run *run, const struct proc_stat *stat)
 	return has < 0 ? has : !has;
 }
 
-/* What a runtime had begun of an exec when it died with its shim: it leads a session and has executed a program. With two
- * such execs at a time it cannot be known whose end this is. 0 and `out`, NULL for none; or -errno: it cannot be said now. */
+/* Whether a process is in no shim's session: 1, 0, or -errno when that cannot be said. A program that runc has made leads a
+ * session; crun's (1.8) is left in one by a process in between, which has ended. */
+static int is_apart(const struct keeper *k, int pid, const struct proc_stat *stat)
+{
+	struct proc_stat leader;
+	int error;
+
+	if (stat->session == pid)
+		return 1;
+	for (int i = 0; i < k->run_count; i++)
+		if (k->runs[i].session == stat->session)
+			return 0;
+	error = stat->session > 0 ? proc_stat_read(&leader, stat->session) : 0;
+	if (error)
+		return no_such_process(error) ? 1 : error;
+	return stat->session > 0 && (leader.state == 'Z' || leader.state == 'X' || leader.started > stat->started);
+}
+
+/* What a runtime had begun of an exec when it died with its shim: it is apart from the shim, and has executed a program. With
+ * two such execs at a time it cannot be known whose end this is. 0 and `out`, NULL for none; or -errno: it cannot be said
+ * now. */
 static int run_of_orphan(struct keeper *k, int pid, const struct proc_stat *stat, struct run **out)
 {
 	struct run *found = NULL;
-	int count = 0;
+	int count = 0, apart;
 
-	if (stat->session != pid || !stat->began || is_shim(k, stat->name, pid))
+	if (!stat->began || is_shim(k, stat->name, pid))
 		return 0;
+	apart = is_apart(k, pid, stat);
+	if (apart <= 0)
+		return apart;
 	for (int i = 0; i < k->run_count; i++) {
 		int may = may_be_of(&k->runs[i], stat);
 

@@ -36,6 +36,7 @@ struct run {
 	int64_t ended_realtime_ns;	/* from here on what version 3 did not have: when its end was first to be written, 0: not yet */
 	int64_t ended_boottime_ns;
 	int zombie_status;	/* of a stranger's child: the wait status that its zombie showed, or -1 */
+	int session;		/* from here on what version 4 did not have: its shim's, and its runtime commands'; 0: no shim yet */
 };
 
 struct client {

@@ -12,15 +12,19 @@
 #include "keeper.h"
 
 /* 1: a run had no more than what its output needs; 2: nothing of inits that are strangers' children; 3: no time of an end
- * that could not be written yet. */
-#define RESUME_VERSION 4
+ * that could not be written yet; 4: no session. */
+#define RESUME_VERSION 5
 
 /* With what was padding behind its last field, where the next version has one. */
 #define V2_RUN_SIZE (offsetof(struct run, init_fd) + sizeof(int))
 
 #define V3_RUN_SIZE offsetof(struct run, ended_realtime_ns)
 
-_Static_assert(offsetof(struct run, in_fd) == 624 && V2_RUN_SIZE == 640 && V3_RUN_SIZE == 648,
+/* As V2_RUN_SIZE. */
+#define V4_RUN_SIZE (offsetof(struct run, session) + sizeof(int))
+
+_Static_assert(offsetof(struct run, in_fd) == 624 && V2_RUN_SIZE == 640 && V3_RUN_SIZE == 648 &&
+	       V4_RUN_SIZE == 672 && sizeof(struct run) == 672,
 	       "the tables of earlier versions must be read");
 
 struct head {
@@ -115,6 +119,7 @@ static size_t run_size(uint32_t version)
 	case 1: return offsetof(struct run, in_fd);
 	case 2: return V2_RUN_SIZE;
 	case 3: return V3_RUN_SIZE;
+	case 4: return V4_RUN_SIZE;
 	case RESUME_VERSION: return sizeof(struct run);
 	default: return 0;
 	}
@@ -134,8 +139,11 @@ static int load_runs(struct keeper *k, int fd, const struct head *head)
 		/* Version 2 had padding there. */
 		if (head->version < 3)
 			run->init_fd = -1, run->has_begun = 0;
-		if (head->version < RESUME_VERSION)
+		if (head->version < 4)
 			run->zombie_status = -1;
+		/* Version 4 had padding there; of a shim that is gone nothing is known any more. */
+		if (head->version < RESUME_VERSION)
+			run->session = run->shim_pid;
 		k->entry_taken[run->entry] = 1;
 	}
 	k->run_room = head->run_count + 64;

@@ -190,7 +190,7 @@ static int take_over(struct keeper *k, const struct registration *g, struct requ
 		return error;
 	r->passed.count = 0;
 	if (g->shim_pid) {
-		run->shim_pid = g->shim_pid;
+		run->shim_pid = run->session = g->shim_pid;
 		run->shim_started = g->shim_started;
 	}
 	*out = run;

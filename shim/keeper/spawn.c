@@ -53,7 +53,7 @@ int spawn_shim(struct keeper *k, struct run *run, const char *directory, const c
 	if (!error) {
 		out->started = stat.started;
 		if (has_shim(run) == 0) {
-			run->shim_pid = pid;
+			run->shim_pid = run->session = pid;	/* a shim begins a session */
 			run->shim_started = out->started;
 		}
 		return 0;

@@ -1,8 +1,10 @@
 """The misfortunes: their order is planned by the seed alone; whom they meet is who is there at that moment."""
 
 import contextlib
+import datetime
 import errno
 import glob
+import json
 import os
 import pathlib
 import random
@@ -95,6 +97,10 @@ class Target:
     container: str = ""
     exec_id: str = ""
 
+    def words(self) -> dict[str, object]:
+        """For a line of a log."""
+        return {"victim": self.victim, "pid": self.process.pid, "container": self.container, "exec": self.exec_id}
+
 
 @dataclass
 class Fate:
@@ -108,6 +114,7 @@ class Fate:
     over: threading.Event
     due: Callable[[], int]  # how many misfortunes there may have been by now
     of_containerd: Callable[[str], list[int]] = lambda victim: []  # pids of containerd, or of relays
+    log: pathlib.Path | None = None  # exitd's: what happens to whom is written among its entries
     deaths: list[Death] = field(default_factory=list)  # with the container's id for its life
     stands: list[Stand] = field(default_factory=list)
     met: list[str] = field(default_factory=list)
@@ -120,8 +127,14 @@ class Fate:
                 if self.over.wait(DUE_SECONDS):
                     return
             self.met.append(misfortune.kind)
+            self._note("misfortune", what=str(misfortune), luck=misfortune.luck)
             with contextlib.suppress(ProcessLookupError, FileNotFoundError):
                 getattr(self, f"_{misfortune.kind.replace('-', '_')}")(misfortune)
+
+    def _note(self, event: str, **fields: object) -> None:
+        if self.log is not None:
+            with self.log.open("a") as log:  # one write: exitd appends to it, too
+                log.write(json.dumps({"event": event, **fields, "timestamp": f"{_utc()}Z"}) + "\n")
 
     def _kill(self, misfortune: Misfortune) -> None:
         for target in self._targets(misfortune.who, misfortune.luck):
@@ -145,9 +158,11 @@ class Fate:
         try:
             with contextlib.ExitStack() as still:
                 for target in targets:
+                    self._note("stopped", **target.words())
                     still.enter_context(_standing(target.process))
                 yield
         finally:
+            self._note("gone on", count=len(targets))
             self.stands += [Stand(target.victim, begin, time.monotonic()) for target in targets]
 
     def _forks(self, misfortune: Misfortune) -> None:
@@ -232,8 +247,13 @@ class Fate:
 
     def _slay(self, target: Target) -> None:
         with contextlib.suppress(ProcessLookupError):
+            self._note("killed", **target.words())
             _send(target.process, signal.SIGKILL)
             self.deaths.append(Death(target.victim, time.monotonic(), target.container, target.exec_id))
+
+
+def _utc() -> str:
+    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None).isoformat()
 
 
 def _holder(path: str) -> Process | None:

@@ -228,7 +228,7 @@ def attack(plan: Plan, log: pathlib.Path | None = None, say: Callable[[str], Non
         daemon = Exitd(base, cgroup, plan.runtime)
         scene = Scene(daemon.connect, base / "truth", step_seconds=max(STEP_SECONDS, SECONDS_EACH * plan.crowd))
         own = (daemon.state, daemon.root, daemon.pid, daemon.keeper, cgroup)
-        fate = Fate(*own, threading.Event(), lambda: plan.due(scene.ended))
+        fate = Fate(*own, threading.Event(), lambda: plan.due(scene.ended), log=base / "log")
         try:
             daemon.begin()
             scene.patiently(lambda client: client.version(), "exitd does not begin")

@@ -78,13 +78,13 @@ class Gates:
 
 @dataclass
 class Wrapper:
-    """A runtime that is runc, but for what `on` puts before one of its commands. Named runc, it is that for whoever
-    has its directory first in PATH."""
+    """A runtime that is runc, or another, but for what `on` puts before one of its commands. Named runc, it is that for
+    whoever has its directory first in PATH."""
 
     path: pathlib.Path
 
     @classmethod
-    def make(cls, directory: pathlib.Path, name: str = "runtime") -> "Wrapper":
+    def make(cls, directory: pathlib.Path, name: str = "runtime", runtime: str = "runc") -> "Wrapper":
         path = directory / name
         path.write_text(
             f"""#!/bin/sh
@@ -92,7 +92,7 @@ class Wrapper:
                 case $verb in create|start|state|kill|delete|pause|resume|exec) break ;; esac
             done
             [ ! -e {directory}/$verb ] || . {directory}/$verb
-            exec {shutil.which("runc")} "$@"
+            exec {shutil.which(runtime)} "$@"
             """
         )
         path.chmod(0o755)

@@ -1,9 +1,9 @@
 """Finds what a runtime that was killed during its exec has begun nevertheless: one of its container's processes.
 
 The runtime's child belongs to the shim or, if that is dead, to the next subreaper. So its parent is not in the
-container, it is not older than the shim, and it leads its own session, as the runtimes arrange it. The kernel says
-whether it has executed its program (PF_FORKNOEXEC): before that it runs the runtime's code, and may end without doing
-so.
+container, it is not older than the shim, and it is in no shim's session, where the runtimes and their helpers are: it
+leads its own under runc; under crun (1.8) a process in between has led it, which has ended. The kernel says whether it
+has executed its program (PF_FORKNOEXEC): before that it runs the runtime's code, and may end without doing so.
 """
 
 import os
@@ -19,11 +19,13 @@ PF_FORKNOEXEC = 0x40  # include/linux/sched.h; kept until the process is reaped
 
 @frozen
 class CgroupMember:
-    """One process. `parent_inside`: its parent is in another pid namespace than this daemon, so in a container."""
+    """One process. `parent_inside`: its parent is in another pid namespace than this daemon, so in a container.
+    `session`: its leader's pid. `is_led`: that is another process, which has not ended."""
 
     parent: int
     parent_inside: bool
     session: int
+    is_led: bool
     started_ticks: int
     began: bool
     dead: bool
@@ -37,8 +39,10 @@ class BegunProcess:
     undecided: bool = False
 
 
-def find(members: Mapping[int, CgroupMember], since_ticks: int, known: Collection[int]) -> BegunProcess:
-    """`known`: pids that belong to known processes."""
+def find(
+    members: Mapping[int, CgroupMember], since_ticks: int, known: Collection[int], shims: Collection[int]
+) -> BegunProcess:
+    """`known`: pids that belong to known processes. `shims`: pids of the container's shims, also of dead ones."""
     strangers = {
         pid: each
         for pid, each in members.items()
@@ -47,7 +51,11 @@ def find(members: Mapping[int, CgroupMember], since_ticks: int, known: Collectio
         and not each.parent_inside
         and each.started_ticks >= since_ticks
     }
-    begun = sorted((each.started_ticks, pid) for pid, each in strangers.items() if each.began and each.session == pid)
+    begun = sorted(
+        (each.started_ticks, pid)
+        for pid, each in strangers.items()
+        if each.began and not each.is_led and each.session not in shims
+    )
     undecided = any(not each.began and not each.dead for each in strangers.values())
     return BegunProcess(Process(begun[0][1], begun[0][0]) if begun else None, undecided)
 
@@ -61,8 +69,22 @@ def look(pids: Iterable[int]) -> dict[int, CgroupMember]:
             parent, dead = int(fields[PARENT]), fields[STATE] in "ZX"
             began = not int(fields[FLAGS]) & PF_FORKNOEXEC
             inside = _pid_namespace(str(parent)) not in (own, "")
-            found[pid] = CgroupMember(parent, inside, int(fields[SESSION]), int(fields[STARTED]), began, dead)
+            session, started = int(fields[SESSION]), int(fields[STARTED])
+            led = _is_led(pid, session, started)
+            found[pid] = CgroupMember(parent, inside, session, led, started, began, dead)
     return found
+
+
+def _is_led(pid: int, session: int, started_ticks: int) -> bool:
+    """A leader is older than the others of its session: a younger process has only its pid. Of a session that began
+    outside of this pid namespace (0) nothing is known."""
+    if session == pid:
+        return False
+    try:
+        fields = _fields(session)
+    except (FileNotFoundError, ProcessLookupError):
+        return session == 0
+    return fields[STATE] not in "ZX" and int(fields[STARTED]) <= started_ticks
 
 
 def in_session(session: int) -> list[int]:

@@ -168,13 +168,21 @@ class NativeExecs:
             return NoProcess.UNKNOWN
         return await self._watching.keepers_word(e.key)
 
+    def _shims_of(self, container: Container) -> Iterator[int]:
+        """Yield the pids of the shims of the container's run and execs, also of dead ones. Raises OSError when there is
+        no room to look."""
+        path = rundir.path_of(self._place.state, container.id, container.run)
+        for each in (path, *(f"{path}/{rundir.EXECS}/{id}" for id in rundir.execs(path))):
+            if (holder := rundir.lock_holder(each)) is not None:
+                yield holder.pid
+
     async def _look_for_begun(self, container: Container, shim: Process) -> begun.BegunProcess:
         cgroup, found = self._watching.cgroup_of(container, self._place.root), begun.BegunProcess()
-        known = self._watching.inits_of(container.id)
+        known, shims = self._watching.inits_of(container.id), {shim.pid, *self._shims_of(container)}
 
         def decided() -> bool:
             nonlocal found
-            found = begun.find(begun.look(cgroups.pids(cgroup)), shim.started_ticks, known)
+            found = begun.find(begun.look(cgroups.pids(cgroup)), shim.started_ticks, known, shims)
             return found.process is not None or not found.undecided
 
         await _within(decided)

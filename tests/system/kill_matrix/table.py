@@ -236,6 +236,10 @@ MATRIX: dict[str, Row] = {
     "exec, host's pids": Row(
         EXEC, MAKERS, MAKING, TRUE, few=these("runtime at begun", "shim at begun", "shim+exitd at ended")
     ),
+    "exec, crun": Row(
+        *(EXEC, MAKERS, MAKING, TRUE_OR_UNKNOWN),
+        few=these("runtime at begun", "runtime at ended", "shim at begun", "shim at ended", "keeper+shim at ended"),
+    ),
     "exec, running": Row(RUNNING, ("shim", "exitd", "shim+exitd"), ("runs", "ends", "its limit"), TRUE),
     "exec, stands still": Row(RUNNING, ("shim",), ("runs",), TRUE, deed="stopped"),
     "execs, many": Row(RUNNING, EXITD, (AT_RANDOM,), TRUE),

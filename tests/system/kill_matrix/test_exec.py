@@ -17,25 +17,25 @@ from tests.system.kill_matrix.table import Case, cases
 from tests.system.lives import events, ledger, up
 from tests.system.oracle import BY_KERNEL, SCRIPT
 from tests.system.processes import killed, stopped
-from tests.system.runtimes import Wrapper
+from tests.system.runtimes import Wrapper, program
 from tests.system.waits import LIMIT_SECONDS, until
 
 # What the wrapper does in the place of `runtime exec`, in steps at which it may be halted: before the program begins,
-# when that has begun and there is no pid file, and when runc has written the pid file, which the shim has not read yet.
+# when that has begun and there is no pid file, and when it has written the pid file, which the shim has not read yet.
 EXEC = """
 halt() {{ if [ -e {base}/at.$1 ]; then echo $$ >{base}/here.new; mv {base}/here.new {base}/here
 	while :; do sleep 0.01; done; fi; }}
 pid_file=
 for word; do [ "$last" != --pid-file ] || pid_file=$word; last=$word; done
 halt before
-if [ -e {base}/at.written ]; then runc "$@" || exit; halt written; exit 0; fi
+if [ -e {base}/at.written ]; then {runtime} "$@" || exit; halt written; exit 0; fi
 set -- "$@" --
 count=$#
 while [ $count -gt 1 ]; do
 	case $1 in --pid-file) shift 2; count=$((count - 2)) ;; *) set -- "$@" "$1"; shift; count=$((count - 1)) ;; esac
 done
 shift
-runc "$@" || exit
+{runtime} "$@" || exit
 halt begun
 exit 0
 """
@@ -81,11 +81,12 @@ class Box:
 
 
 @contextlib.contextmanager
-def boxed(**fields: object) -> Iterator[Box]:
+def boxed(runtime: str = "runc", **fields: object) -> Iterator[Box]:
     with daemon(extra=("--reconcile-seconds", "0.2")) as d:
         (mount := d.base / "mnt").mkdir()
-        wrapper = Wrapper.make(d.base)
-        wrapper.on("exec", EXEC.format(base=d.base))
+        used = program(runtime, d.base)
+        wrapper = Wrapper.make(d.base, runtime=used)
+        wrapper.on("exec", EXEC.format(base=d.base, runtime=used))
         with d.client() as client:
             mounts = [pb.Mount(source=str(mount), destination="/mnt")]
             id = up(client, runtime=wrapper.name, mounts=mounts, **fields).id
@@ -195,6 +196,14 @@ def test_a_shim_that_a_slow_keeper_starts_when_its_exec_was_given_up_runs_nothin
         with d.client() as later:
             until(lambda: not exec_directories(d) and not later.inspect(box.id).execs, "it is still there")
             judge(box, Case("exitd", "before"))
+
+
+def test_the_same_holds_under_crun() -> None:
+    """Whose program leads no session of its own, up to crun 1.8 at least: a process in between does, and ends."""
+    for case in cases("exec, crun"):
+        with boxed("crun") as box:
+            make_and_kill(box, case)
+            judge(box, case)
 
 
 def test_the_same_holds_in_the_hosts_pid_namespace() -> None:
