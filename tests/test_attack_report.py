@@ -79,7 +79,8 @@ def test_the_page_says_hours_seeds_figures_and_what_holds_each_finding() -> None
     text = report.page(MACHINE, [RESULT, OTHER], FINDINGS)
     assert "**186 exits** of 120 lives, under 18 misfortunes and 8 kills, in 2.0 hours." in text
     assert "| lost: it ended, and nothing was reported | 1 |" in text
-    assert "| 7 | - | 93 | 60 | 5400.0 |" in text and "| 8 | 1.7.24 | 93 | 60 | 1800.0 |" in text
+    assert "| 7 | runc | - | 12 | 93 | 60 | 9 | 4 | 5400.0 |" in text
+    assert "| 8 | runc | 1.7.24 | 12 | 93 | 60 | 9 | 4 | 1800.0 |" in text
     assert "| T1 | it hangs | `tests/a.py::b` |" in text and "| S2 | it leaks | open: not yet |" in text
     assert "commit abc123" in text
 

@@ -94,8 +94,9 @@ code just before it ends with it; a judge (`tests/attack/judge.py`) compares the
 the answers to waiting clients, and the ends that containerd publishes. An end may be unknown only where all who could
 have seen it were killed.
 """
-SEEDS = """A seed gives the same plan of lives and misfortunes again (`python -m tests.attack --seed N --exits N`). The
-moments are the machine's own.
+HEAD_OF_SEEDS = ("Seed", "runtime", "containerd", "at once", "exits", "lives", "misfortunes", "kills", "seconds")
+SEEDS = """Attacks may have run beside each other. A seed gives the same plan of lives and misfortunes again (`python -m
+tests.attack --seed N --exits N --crowd N`, with so many lives at once). The moments are the machine's own.
 """
 HELD = """## What had broken, and what holds it
 
@@ -111,7 +112,11 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
     published = sum(each.task_exits for each in results)
     lived, seconds = sum(each.lives for each in results), sum(each.seconds for each in results)
     by_seed = [
-        (each.plan.seed, each.containerd or "-", sum(each.exits.values()), each.lives, each.seconds) for each in results
+        (
+            *(each.plan.seed, each.plan.runtime, each.containerd or "-", each.plan.crowd, sum(each.exits.values())),
+            *(each.lives, sum(each.misfortunes.values()), sum(each.deaths.values()), each.seconds),
+        )
+        for each in results
     ]
     parts = [
         INTRODUCTION,
@@ -124,7 +129,7 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
         _table(("Exit, and who saw it", "times"), exits.items()),
         _table(("Killed", "times"), killed.items()),
         _table(("Misfortune", "times"), met.items()),
-        _table(("Seed", "containerd", "exits", "lives", "seconds"), by_seed),
+        _table(HEAD_OF_SEEDS, by_seed),
         SEEDS,
         beside(),
         HELD,
