@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 
+from shim import native
 from shim.frozen import frozen
 from supervisor.model.values import Process
 from supervisor.monitor import epoll
@@ -156,14 +157,35 @@ class Kin:
     started_ticks: int
 
 
-def family(table: Mapping[int, Kin], root: int) -> frozenset[int]:
-    """Return the root, its descendants, and the members of the session that it leads. For a root that leads no session
-    (it is in another's) these are the descendants only."""
-    leads = root not in table or table[root].session == root
-    found = {root} & table.keys() | ({pid for pid, kin in table.items() if kin.session == root} if leads else set())
+def family(table: Mapping[int, Kin], root: int, session: int) -> frozenset[int]:
+    """Return the root, its descendants, and the members of the session that is its own (0: none is)."""
+    found = {root} & table.keys() | {pid for pid, kin in table.items() if session and kin.session == session}
     while more := {pid for pid, kin in table.items() if kin.parent in found or pid == root} - found:
         found |= more
     return frozenset(found)
+
+
+def own_session(root: Process) -> int:
+    """Return the session of the root that is nobody else's: one that it leads, as runc makes an exec, or one whose
+    leader has ended, as crun (1.8) does; 0 if it is in another's. Of a root that is gone it is the one that it would
+    have led."""
+    kin = look([root.pid]).get(root.pid)
+    if kin is None:
+        return root.pid
+    return 0 if is_led(root.pid, kin.session, kin.started_ticks) else kin.session
+
+
+def is_led(pid: int, session: int, started_ticks: int) -> bool:
+    """Return whether the leader of this process's session is another one, which has not ended. It is older than the
+    others: a younger process has only its pid. Of a session that began outside of this pid namespace (0) nothing is
+    known. Raises OSError when, for lack of descriptors, the leader cannot be looked at."""
+    if session == pid:
+        return False
+    try:
+        state, _, started, _ = native.process_stat(session)
+    except (FileNotFoundError, ProcessLookupError):
+        return session == 0
+    return state not in "ZX" and started <= started_ticks
 
 
 def look(pids: Iterable[int]) -> dict[int, Kin]:
@@ -186,12 +208,13 @@ def signal_family(root: Process, number: int, candidates: Callable[[], Iterable[
     left stopped.
     """
     held: dict[int, int] = {}
+    session = own_session(root)
     try:
         for _ in range(ROUNDS if number == signal.SIGKILL else 1):
             table = look({root.pid, *candidates()})
             if root.pid in table and table[root.pid].started_ticks != root.started_ticks:
                 return 0  # its pid is another's, so the family can no longer be found by it
-            new = family(table, root.pid) - held.keys()
+            new = family(table, root.pid, session) - held.keys()
             for pid in new:
                 held[pid] = _open(pid, table[pid])
                 _send(held[pid], signal.SIGSTOP if number == signal.SIGKILL else number)

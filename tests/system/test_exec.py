@@ -167,8 +167,9 @@ def test_those_that_run_are_shown_and_those_that_have_ended_are_waited_for_all_t
 
 
 def test_the_limit_ends_the_whole_exec_and_says_so(client: Client, box: str) -> None:
-    """Its session, a child with a session of its own, and those whom they have started."""
-    tree = "(sleep 1000 & sleep 1000) & setsid sh -c 'sleep 1000; true' & sleep 1000"
+    """Its session, with one who has lost its parent, a child with a session of its own, and those whom they have
+    started."""
+    tree = "(sleep 1000 &) ; (sleep 1000 & sleep 1000) & setsid sh -c 'sleep 1000; true' & sleep 1000"
     exec_id = begin(client, box, "sh", "-c", f"{tree}; exit 0", timeout_seconds=1.0)
     exit_ = end_of(client, box, exec_id)
     assert (word(exit_), exit_.reason, exit_.by.policy) == ("signaled 9", "timeout", "timeout")

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from shim.frozen import frozen
 from supervisor.model.values import Process
+from supervisor.monitor import procfs
 
 STATE, PARENT, SESSION, FLAGS, STARTED = 0, 1, 3, 6, 19  # of proc_pid_stat(5), counted from behind the name
 PF_FORKNOEXEC = 0x40  # include/linux/sched.h; kept until the process is reaped
@@ -70,21 +71,9 @@ def look(pids: Iterable[int]) -> dict[int, CgroupMember]:
             began = not int(fields[FLAGS]) & PF_FORKNOEXEC
             inside = _pid_namespace(str(parent)) not in (own, "")
             session, started = int(fields[SESSION]), int(fields[STARTED])
-            led = _is_led(pid, session, started)
+            led = procfs.is_led(pid, session, started)
             found[pid] = CgroupMember(parent, inside, session, led, started, began, dead)
     return found
-
-
-def _is_led(pid: int, session: int, started_ticks: int) -> bool:
-    """A leader is older than the others of its session: a younger process has only its pid. Of a session that began
-    outside of this pid namespace (0) nothing is known."""
-    if session == pid:
-        return False
-    try:
-        fields = _fields(session)
-    except (FileNotFoundError, ProcessLookupError):
-        return session == 0
-    return fields[STATE] not in "ZX" and int(fields[STARTED]) <= started_ticks
 
 
 def in_session(session: int) -> list[int]:

@@ -1,7 +1,6 @@
 """supervisor/runtime/oci/begun.py: which of a container's processes is what a killed runtime has begun."""
 
 import os
-import signal
 import subprocess
 from dataclasses import replace
 
@@ -38,24 +37,6 @@ def test_whoever_has_executed_nothing_yet_may_be_it_as_long_as_it_lives() -> Non
     waits = replace(PROGRAM, began=False)
     assert find({200: waits}, SINCE, (), {SHIM}) == BegunProcess(undecided=True)
     assert find({200: replace(waits, dead=True)}, SINCE, (), {SHIM}) == BegunProcess()
-
-
-def test_a_session_is_led_until_its_leader_has_ended() -> None:
-    """As long as that is a zombie its pid is no other's."""
-    script = "sleep 1000 >/dev/null & echo $!; read go"
-    words = ["sh", "-c", script]
-    with subprocess.Popen(words, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as leader:
-        assert leader.stdin is not None and leader.stdout is not None
-        member = int(leader.stdout.readline())
-        try:
-            assert (look([member])[member].session, look([member])[member].is_led) == (leader.pid, True)
-            leader.stdin.close()
-            os.waitid(os.P_PID, leader.pid, os.WEXITED | os.WNOWAIT)
-            assert not look([member])[member].is_led
-            leader.wait()
-            assert not look([member])[member].is_led
-        finally:
-            os.kill(member, signal.SIGKILL)
 
 
 def test_of_what_is_left_of_it_in_the_hosts_pid_namespace_the_first_is_it() -> None:
