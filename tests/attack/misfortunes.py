@@ -36,6 +36,7 @@ WEIGHTS = {"kill": 10, "stop": 5, "stop-and-kill": 3, "forks": 2, "descriptors":
 FLUSHES = "fsync,fdatasync"
 TRACER_SECONDS = 10.0  # to let go of the daemon
 DUE_SECONDS = 0.05  # between two looks whether the next one is due
+NOTE = '{"by": "attack", '  # how a line in the log that is not exitd's begins
 ROOM = {"forks": 6, "descriptors": 6}  # how many more of these there may be, at most
 
 
@@ -134,7 +135,7 @@ class Fate:
     def _note(self, event: str, **fields: object) -> None:
         if self.log is not None:
             with self.log.open("a") as log:  # one write: exitd appends to it, too
-                log.write(json.dumps({"event": event, **fields, "timestamp": f"{_utc()}Z"}) + "\n")
+                log.write(f"{NOTE}{json.dumps({'event': event, **fields, 'timestamp': f'{_utc()}Z'})[1:]}\n")
 
     def _kill(self, misfortune: Misfortune) -> None:
         for target in self._targets(misfortune.who, misfortune.luck):

@@ -113,7 +113,8 @@ class Exitd:
                 self.begin()
 
     def _last_line(self) -> str:
-        return ((self.base / "log").read_text(errors="replace").splitlines() or [""])[-1][-500:]
+        lines = (self.base / "log").read_text(errors="replace").splitlines()
+        return next((line for line in reversed(lines) if not line.startswith(misfortunes.NOTE)), "")[-500:]
 
     def pid(self) -> int:
         return self.process.pid if self.process is not None and self.process.poll() is None else 0
