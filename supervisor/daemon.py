@@ -442,7 +442,8 @@ def _warn_of_cgroups(driver: CgroupDriver) -> None:
         log.warning("no container can be made", why=unusable.why, cure=unusable.cure)
     for controller, refusal in lacking.items():
         log.warning("containers cannot be limited", by=controller, why=refusal.why, cure=refusal.cure)
-    if driver is CgroupDriver.CGROUPFS and uses_systemd(CgroupDriver.AUTO) and cgroups.mode() is cgroups.Mode.V2:
+    is_systemds = uses_systemd(CgroupDriver.AUTO) and cgroups.mode() is cgroups.Mode.V2 and delegation.is_whole()
+    if driver is CgroupDriver.CGROUPFS and is_systemds:
         why = "systemd owns the tree in which exitd makes its containers' cgroups"
         log.warning("two write in one tree of cgroups", why=why, cure="cgroup_driver = auto or systemd")
 

@@ -9,17 +9,18 @@ from tests.vm.machine import Done, Machine
 
 UNIT, STATE, ROOT = "nested.service", "/run/nested", "/var/tmp/nested"
 EXITD = f"/opt/exitd/bin/exitd --root {ROOT} --state {STATE} --cgroup-driver cgroupfs --default-network none"
-# In a cgroup below its unit's, which hands down the controllers $1, and without the rest of the tree in sight.
+# In a cgroup below its unit's, which hands down the controllers $1, without the rest of the tree in sight. systemd-run
+# makes $ of $$; 0 is whoever writes it.
 NESTED = f"""set -e
 unit=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
 mkdir $unit/begins $unit/handed
-echo $$ >$unit/begins/cgroup.procs
+echo 0 >$unit/begins/cgroup.procs
 echo "$1" >$unit/cgroup.subtree_control
-echo $$ >$unit/handed/cgroup.procs
+echo 0 >$unit/handed/cgroup.procs
 exec unshare --cgroup --mount sh -ec '
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mkdir /sys/fs/cgroup/own
-echo $$ >/sys/fs/cgroup/own/cgroup.procs
+echo 0 >/sys/fs/cgroup/own/cgroup.procs
 exec {EXITD}'"""
 
 
@@ -34,7 +35,8 @@ def nested(machine: Machine) -> Iterator[Machine]:
 def begin(machine: Machine, *words: str) -> None:
     """Return when that exitd answers. `words`: what systemd-run is asked."""
     machine.say("systemd-run", f"--unit={UNIT}", *words)
-    machine.say("sh", "-c", f"until exitctl --address {STATE}/exitd.sock info; do sleep 1; done >/dev/null 2>&1")
+    answers, lives = f"exitctl --address {STATE}/exitd.sock info", f"systemctl is-active --quiet {UNIT}"
+    machine.say("sh", "-c", f"until {answers} >/dev/null 2>&1; do {lives} || exit; sleep 1; done")
 
 
 def run(machine: Machine, *words: str) -> Done:

@@ -63,8 +63,7 @@ def lacking(root: str = cgroups.ROOT) -> dict[str, Obstacle]:
             for name in LIMITED
             if name not in mounted
         }
-    offered = _words(f"{root}/cgroup.controllers")
-    is_top = not os.path.exists(f"{root}/cgroup.type")  # the top of the tree alone has no such file
+    offered, is_top = _words(f"{root}/cgroup.controllers"), is_whole(root)
     cure = BOOT if is_top else DELEGATE
     whose = "the kernel offers no" if is_top else f"{root} has not been delegated the"
     missing = {name: Obstacle(f"{whose} cgroup controller {name}", cure) for name in LIMITED if name not in offered}
@@ -76,6 +75,11 @@ def lacking(root: str = cgroups.ROOT) -> dict[str, Obstacle]:
         why = f"{root} hands down no cgroup controllers as long as processes are in it"
         missing |= dict.fromkeys(blocked, Obstacle(why, EMPTY))
     return missing
+
+
+def is_whole(root: str = cgroups.ROOT) -> bool:
+    """Return whether this is the top of the machine's tree, v2, and not a cgroup that was delegated."""
+    return not os.path.exists(f"{root}/cgroup.type")  # the top alone has no such file
 
 
 def _words(path: str) -> frozenset[str]:

@@ -33,6 +33,7 @@ def delegated(top: pathlib.Path) -> pathlib.Path:
 def test_the_top_hands_down_what_it_has_whoever_is_in_it(top: pathlib.Path) -> None:
     assert delegation.lacking(str(top)) == {}
     assert delegation.unusable(str(top)) is None
+    assert delegation.is_whole(str(top))
 
 
 def test_controllers_that_the_kernel_does_not_offer_are_named_with_the_cure(top: pathlib.Path) -> None:
@@ -54,7 +55,7 @@ def test_controllers_that_were_not_delegated_are_named_with_the_cure(delegated: 
 
 
 def test_a_delegated_cgroup_with_processes_in_it_hands_down_what_it_did_before(delegated: pathlib.Path) -> None:
-    assert delegation.lacking(str(delegated)) == {}
+    assert delegation.lacking(str(delegated)) == {} and not delegation.is_whole(str(delegated))
     put(delegated / "cgroup.procs", "17\n")
     found = delegation.lacking(str(delegated))
     assert list(found) == ["memory", "cpu", "pids"]
