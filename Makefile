@@ -133,9 +133,14 @@ rig: deps bytecode ## the whole test suite at full size: pairs of kills, thousan
 EXITS ?= 10000
 SEEDS ?= 1 2 3
 
+# What the page is made of. Results of one commit can be added: `python -m tests.attack --merge` writes a page of all.
+ATTACKED = tests/attack/results
+
 attack: deps bytecode ## lives under kills, stops and failures, judged; writes docs/reliability.md; EXITS=, SEEDS= (root; hours)
 	@mkdir -p build
-	@$(RUN) $(PY) -m tests.attack --seed $(SEEDS) --exits $(EXITS) --out build/attack.json --page docs/reliability.md
+	@$(RUN) $(PY) -m tests.attack --seed $(SEEDS) --exits $(EXITS) --out build/attack.json --page docs/reliability.md; \
+		status=$$?; cp build/attack.json build/results.json && rm -f $(ATTACKED)/*.json && \
+		mv build/results.json $(ATTACKED)/$(firstword $(SEEDS)).json; exit $$status
 
 LIVES ?= 10000
 

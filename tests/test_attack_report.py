@@ -116,6 +116,15 @@ def test_the_findings_in_the_page_are_those_there_are() -> None:
         )
 
 
+def test_the_page_is_of_the_results_that_are_kept() -> None:
+    """`make attack` writes both; `python -m tests.attack --merge tests/attack/results/*.json --page
+    docs/reliability.md` the page when results have been added."""
+    findings = tomllib.loads((TESTS / "findings.toml").read_text())
+    kept = [report.loaded(path.read_text()) for path in sorted((TESTS / "attack/results").glob("*.json"))]
+    page = report.page(*report.merged(kept), findings)
+    assert (TESTS.parent / "docs/reliability.md").read_text() == page
+
+
 @pytest.mark.parametrize("words", [["--rows"], ["--merge", "a.json"]])
 def test_without_a_page_there_is_nothing_to_write(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

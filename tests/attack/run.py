@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,7 @@ LEFT_SECONDS = 60.0  # for shims and keeper to tidy up
 END_SECONDS = 30.0
 RECORD_SECONDS = 2.0  # between two looks at the event log, which the daemon keeps only so long
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+PLACE = re.compile(r"/(?:[\w.+-]+/)+")
 # Into its cgroup before anything else of it runs.
 BEGIN = 'if [ -n "$1" ]; then echo $$ >"$1/cgroup.procs"; fi; shift; exec "$@"'
 
@@ -113,8 +115,10 @@ class Exitd:
                 self.begin()
 
     def _last_line(self) -> str:
+        """Of the paths in it the last parts: results are kept, and are of no machine's places."""
         lines = (self.base / "log").read_text(errors="replace").splitlines()
-        return next((line for line in reversed(lines) if not line.startswith(misfortunes.NOTE)), "")[-500:]
+        last = next((line for line in reversed(lines) if not line.startswith(misfortunes.NOTE)), "")
+        return PLACE.sub(".../", last)[-500:]
 
     def pid(self) -> int:
         return self.process.pid if self.process is not None and self.process.poll() is None else 0
