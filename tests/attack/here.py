@@ -16,7 +16,7 @@ def here(runtime: str = "runc") -> Machine:
         commit=_said("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"),
         is_dirty=bool(_said("git", "-C", str(ROOT), "status", "--porcelain")),
         date=datetime.date.today().isoformat(),
-        kernel=os.uname().release,
+        kernel=os.uname().release.partition("-")[0],  # without what its builders have added
         processors=os.cpu_count() or 0,
         runtime=_said(runtime, "--version"),
     )
