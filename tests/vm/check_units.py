@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.vm.check_power import lives, word
+from tests.vm.check_power import lives
 from tests.vm.machine import Machine
 
 COUNT = 3
-LONGER_THAN_THE_WATCHDOG = 40  # seconds; exitd.service has WatchdogSec=30s
 # While a unit is being stopped, started or reloaded, and a moment after it.
 MEANWHILE = "(for pid in {inits}; do kill -9 $pid; sleep {gap}; done) & {command}; done=$?; wait; exit $done"
 UNITS = ("exitd.service", "exitd-keeper.service", "exitd.socket", "exitd-containers.service")
@@ -72,22 +71,6 @@ def check_an_exitd_that_stands_still_is_restarted_by_the_watchdog_and_containers
     assert lives(machine, "wait") == {f"dog-{number}": ("signaled", 9) for number in range(1, COUNT + 1)}
     said = machine.say("journalctl", "--unit=exitd.service", "--grep=[Ww]atchdog", "--output=cat")
     assert "atchdog timeout" in said, said
-
-
-def check_a_disk_that_does_not_answer_is_no_hang_and_the_status_line_says_so(machine: Machine) -> None:
-    """No flush returns, for longer than the watchdog's limit."""
-    machine.python("lives.py", "up", "disk", "2")
-    exitd = main_pid(machine, "exitd.service")
-    machine.say("systemd-run", "--unit=held", "/opt/exitd/bin/python", "/opt/tree/tests/vm/guest/lives.py", "unflushed")
-    status = "systemctl show --value --property=StatusText exitd.service | grep -q disk"
-    machine.say("sh", "-c", f"until {status}; do sleep 1; done; sleep {LONGER_THAN_THE_WATCHDOG}; {status}")
-    assert main_pid(machine, "exitd.service") == exitd
-    machine.say("sh", "-c", f"systemctl stop held.service; while {status}; do sleep 1; done")
-    assert main_pid(machine, "exitd.service") == exitd
-    ends = [(end["name"], word(end)) for end in machine.python("lives.py", "ledger")]
-    assert sorted(end for end in ends if str(end[0]).startswith("disk-")) == [
-        (f"disk-{number}", ("signaled", 9)) for number in (1, 2)
-    ]
 
 
 def check_exitd_that_only_watches_takes_exitds_place_and_gives_it_back(machine: Machine) -> None:
