@@ -137,7 +137,7 @@ FIRINGS = [
         {3: [], 5: [A], 6: []},
     ),
     Firing("ExitdNotReady", {f"exitd_ready{{{IN_A}}}": "1 0 0 0 1"}, {2: [], 3: [A], 4: []}),
-    # Of an end after a reboot nobody is to blame; the first one of a cause counts, for that cause begins with 0.
+    # An end by a reboot is no alarm; the first one of a cause counts, for that cause begins with 0.
     Firing(
         "ExitdEndsUnknown",
         {
@@ -153,7 +153,7 @@ FIRINGS = [
         {3: [], 6: [OF_POD], 14: [OF_POD], 16: []},
     ),
     Firing("ExitdShimsDie", {f"exitd_shim_deaths_total{{{IN_A}}}": "0 2 3 3 9x20"}, {3: [], 5: [A], 24: []}),
-    # Without containers nobody needs it.
+    # Without containers it is not needed.
     Firing(
         "ExitdKeeperGone",
         {

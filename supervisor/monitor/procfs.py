@@ -166,8 +166,8 @@ def family(table: Mapping[int, Kin], root: int, session: int) -> frozenset[int]:
 
 
 def own_session(root: Process) -> int:
-    """Return the session of the root that is nobody else's: one that it leads, as runc makes an exec, or one whose
-    leader has ended, as crun (1.8) does; 0 if it is in another's. Of a root that is gone it is the one that it would
+    """Return the root's own session: one that it leads, as runc makes an exec, or one whose leader has ended, as crun
+    (1.8) does; 0 if it is in another's. Of a root that is gone it is the one that it would
     have led."""
     kin = look([root.pid]).get(root.pid)
     if kin is None:

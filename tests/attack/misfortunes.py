@@ -135,7 +135,7 @@ class Fate:
     def _note(self, event: str, **fields: object) -> None:
         if self.log is not None:
             with self.log.open("a") as log:  # one write: exitd appends to it, too
-                log.write(f"{NOTE}{json.dumps({'event': event, **fields, 'timestamp': f'{_utc()}Z'})[1:]}\n")
+                log.write(json.dumps({"by": "attack", "event": event, **fields, "timestamp": f"{_utc()}Z"}) + "\n")
 
     def _kill(self, misfortune: Misfortune) -> None:
         for target in self._targets(misfortune.who, misfortune.luck):

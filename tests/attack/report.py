@@ -120,7 +120,7 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
     ]
     parts = [
         INTRODUCTION,
-        f"Written by `make attack` on {machine.date}: commit {machine.commit}, Linux {_version(machine.kernel)},\n"
+        f"Written by `make attack` on {machine.date}: commit {machine.commit}, Linux {machine.kernel},\n"
         f"{machine.processors} processors, {machine.runtime}.\n",
         f"**{sum(exits.values())} exits** of {lived} lives, under {sum(met.values())} misfortunes and "
         f"{sum(killed.values())} kills, in {seconds / 3600:.1f} hours. containerd published {published} ends of tasks\n"
@@ -136,11 +136,6 @@ def page(machine: Machine, results: Sequence[Result], findings: Mapping[str, Map
         rows(findings),
     ]
     return "\n".join(parts)
-
-
-def _version(kernels: str) -> str:
-    """Without what its builders have added."""
-    return ", ".join(each.partition("-")[0] for each in kernels.split(", "))
 
 
 def rows(findings: Mapping[str, Mapping[str, Any]]) -> str:

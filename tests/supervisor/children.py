@@ -31,7 +31,11 @@ def ends_unreaped(process: "subprocess.Popen[bytes]", number: int = signal.SIGKI
 
 
 def name_of(process: "subprocess.Popen[bytes]") -> Process:
-    return Process(process.pid, native.process_stat(process.pid)[2])
+    return name_of_pid(process.pid)
+
+
+def name_of_pid(pid: int) -> Process:
+    return Process(pid, native.process_stat(pid)[2])
 
 
 def descriptors() -> set[str]:

@@ -10,7 +10,7 @@ from tests.vm.machine import Done, Machine
 UNIT, STATE, ROOT = "nested.service", "/run/nested", "/var/tmp/nested"
 EXITD = f"/opt/exitd/bin/exitd --root {ROOT} --state {STATE} --cgroup-driver cgroupfs --default-network none"
 # In a cgroup below its unit's, which hands down the controllers $1, without the rest of the tree in sight. systemd-run
-# makes $ of $$; 0 is whoever writes it.
+# makes $ of $$; 0 stands for the writer.
 NESTED = f"""set -e
 unit=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
 mkdir $unit/begins $unit/handed

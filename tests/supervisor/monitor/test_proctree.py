@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shim import native
 from supervisor.model.values import Process
 from supervisor.monitor import procfs
 from supervisor.monitor.procfs import Kin, family, look
-from tests.supervisor.children import name_of
+from tests.supervisor.children import name_of, name_of_pid
 from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.system.waits import until
 
@@ -82,10 +81,6 @@ def test_the_session_of_a_root_is_its_own_when_it_leads_it_or_nobody_else_does()
         finally:
             os.kill(root.pid, signal.SIGKILL)
     assert procfs.own_session(Process(2**22 - 1, 1)) == 2**22 - 1
-
-
-def name_of_pid(pid: int) -> Process:
-    return Process(pid, native.process_stat(pid)[2])
 
 
 @pytest.fixture
