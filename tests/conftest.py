@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Generator
 from typing import Any
@@ -34,7 +35,8 @@ LONG = (
     *("test_keeper_slots.py", "test_metrics.py", "kill_matrix/test_task_making.py", "test_keeper.py"),
     *("test_containerd_crowd.py",),
 )
-GRACE_SECONDS = 60.0  # for a test, past its limit; and for a process to end, after its last test
+GRACE_SECONDS = 60.0  # for a test, past its limit
+END_SECONDS = 60.0  # for the run to end, after its last test
 SETTINGS = pytest.StashKey[Any]()  # pytest-timeout's, of a test
 STDERR = pytest.StashKey[int]()  # a descriptor, also while what is written there is captured
 LAST_CHARACTERS = 1500  # of a failure's report, printed at once
@@ -115,7 +117,8 @@ def _ends_when_deaf(item: pytest.Item) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """So does a thread that never ends, which would keep the run from ending. A worker waits for its controller."""
     if not hasattr(config, "workerinput"):
-        faulthandler.dump_traceback_later(GRACE_SECONDS, exit=True, file=config.stash[STDERR])
+        sys.stdout.flush()  # what ends it so flushes nothing
+        faulthandler.dump_traceback_later(END_SECONDS, exit=True, file=config.stash[STDERR])
 
 
 def _long_files_first(items: list[pytest.Item]) -> None:
