@@ -66,6 +66,17 @@ def test_no_file_is_chosen_that_needs_what_the_machine_has_not() -> None:
         assert [file for file in files if not (suite.SYSTEM / file).is_file()] == []
 
 
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_a_seed_gives_each_group_both_drivers_and_both_runtimes_and_the_next_one_the_other_pairs(seed: int) -> None:
+    ran = [{(d, *pair) for d in suite.DRIVERS for pair in suite.pairs(d, each, False)} for each in (seed, seed + 1)]
+    everything = {(d, *pair) for d in suite.DRIVERS for pair in suite.pairs(d, seed, True)}
+    assert ran[0] | ran[1] == everything and not ran[0] & ran[1]
+    for group in suite.GROUPS:
+        drivers, runtimes, _ = zip(*(each for each in ran[0] if each[2] == group), strict=True)
+        assert (set(drivers), set(runtimes)) == (set(suite.DRIVERS), set(suite.RUNTIMES))
+    assert len(everything) == 2 * len(suite.RUNTIMES) * len(suite.GROUPS) + len(suite.RUNTIMES) * len(suite.BY_HAND)
+
+
 def test_a_page_of_somebody_elses_has_no_platforms() -> None:
     assert read("# Something\n\n| a | b |\n") == {}
     assert read("## trixie\n\n| a | x |\n") == {"trixie": Platform("| a | x |")}

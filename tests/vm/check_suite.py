@@ -1,7 +1,7 @@
 """Files of the system tests, in a machine with systemd and cgroup v2 alone: what depends on the cgroups with each
 cgroup driver and each runtime, and some of the other files, chosen by a seed.
 
-EXITD_VM_SEED names the seed, EXITD_VM_FILES how many are chosen.
+EXITD_VM_SEED names the seed, EXITD_VM_FILES how many are chosen; with EXITD_VM_PAIRS=all each driver has each runtime.
 """
 
 import sys
@@ -35,12 +35,12 @@ def left(machine: Machine) -> list[str]:
     return [path for path in found if not path.startswith("./system.slice/") and path != "./exitd.slice"]
 
 
-@pytest.mark.parametrize("group", suite.GROUPS)
-@pytest.mark.parametrize("runtime", suite.RUNTIMES)
+@pytest.mark.parametrize(("runtime", "group"), suite.pairs(suite.SYSTEMD))
 def check_with_systemds_scopes(machine_with_tests: Machine, record_property: Record, runtime: str, group: str) -> None:
     """And nothing of exitd's is anywhere else in systemd's tree, at its top least of all."""
     files, which = suite.GROUPS[group]
-    options = ("--cgroup-driver", "systemd", "--runtime", runtime)
+    options = ("--cgroup-driver", suite.SYSTEMD, "--runtime", runtime)
+    record_property(collected.SEED, suite.SEED)
     report(record_property, f"{group}: systemd, {runtime}", suite.run(machine_with_tests, files, which, options))
     assert [path for path in left(machine_with_tests) if "exitd-test" not in path] == []
 
@@ -52,12 +52,12 @@ def check_a_file_chosen_by_the_seed(machine_with_tests: Machine, record_property
     report(record_property, f"`{file}`", suite.run(machine_with_tests, [file]))
 
 
-@pytest.mark.parametrize("group", suite.GROUPS | suite.BY_HAND)
-@pytest.mark.parametrize("runtime", suite.RUNTIMES)
+@pytest.mark.parametrize(("runtime", "group"), suite.pairs(suite.CGROUPFS))
 def check_with_cgroups_of_exitds_own(
     machine_with_tests: Machine, record_property: Record, runtime: str, group: str
 ) -> None:
     files, which = (suite.GROUPS | suite.BY_HAND)[group]
-    options = ("--cgroup-driver", "cgroupfs", "--runtime", runtime)
+    options = ("--cgroup-driver", suite.CGROUPFS, "--runtime", runtime)
+    record_property(collected.SEED, suite.SEED)
     report(record_property, f"{group}: cgroupfs, {runtime}", suite.run(machine_with_tests, files, which, options))
     assert [path for path in left(machine_with_tests) if path != "./exitd"] == []

@@ -1,7 +1,7 @@
 """Files of tests/system that run in the machine: which of them, and what has become of their tests.
 
-What depends on the cgroups always runs, with each cgroup driver and each runtime; of the other files, as many as asked
-for, by a seed that is printed.
+What depends on the cgroups always runs, with each cgroup driver and each runtime; which of the drivers has which of the
+runtimes a seed says, that is printed. Of the other files it chooses as many as asked for.
 """
 
 import json
@@ -43,8 +43,10 @@ GROUPS = {
 # Whose containers' cgroups are named by bundles, for no driver of exitd's.
 BY_HAND: dict[str, tuple[tuple[str, ...], str]] = {"byhand": (("test_exec_byhand.py",), "")}
 RUNTIMES = ("runc", "crun")
+SYSTEMD, CGROUPFS = DRIVERS = ("systemd", "cgroupfs")
 SEED = int(os.environ.get("EXITD_VM_SEED") or time.time_ns() % 1_000_000)
 CHOSEN = int(os.environ.get("EXITD_VM_FILES") or 4)
+ALL_PAIRS = bool(os.environ.get("EXITD_VM_PAIRS"))
 # What the machine has not, or is about another machine: by the beginning of the file's name.
 UNFIT = {
     "test_containerd": "containerd is not in the machine",
@@ -108,6 +110,17 @@ def chosen(seed: int = SEED, count: int = CHOSEN) -> list[str]:
     """The same for a seed as long as no file comes or goes."""
     names = fitting()
     return random.Random(seed).sample(names, min(count, len(names)))
+
+
+def pairs(driver: str, seed: int = SEED, all_pairs: bool = ALL_PAIRS) -> list[tuple[str, str]]:
+    """Runtime and group, of what runs with a driver. A seed gives a group each driver and each runtime once, and the
+    next seed the other way around."""
+    groups = GROUPS if driver == SYSTEMD else GROUPS | BY_HAND
+    found = []
+    for number, group in enumerate(groups):
+        turn = (seed + number + DRIVERS.index(driver)) % len(RUNTIMES)
+        found += [(runtime, group) for runtime in (RUNTIMES if all_pairs else RUNTIMES[turn : turn + 1])]
+    return found
 
 
 def read(text: str) -> list[Outcome]:
