@@ -127,6 +127,7 @@ def check_there(machine_with_tests, record_property, number):
 """
 
 
+@pytest.mark.timeout(300)
 def test_two_machines_at_once_write_one_page(tmp_path: pathlib.Path) -> None:
     """All checks of a file are in one process, with one machine."""
     for name, text in (("conftest.py", HOOKS), ("check_a.py", THERE), ("check_b.py", HERE)):
@@ -140,7 +141,7 @@ def test_two_machines_at_once_write_one_page(tmp_path: pathlib.Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=collected.LIMIT_SECONDS,
+        timeout=240,
     )
     assert done.returncode == 1, (done.stdout, done.stderr)
     trixie = read((tmp_path / "page.md").read_text())["trixie"]

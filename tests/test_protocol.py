@@ -36,7 +36,7 @@ def is_defined(place: str) -> bool:
     return path.is_file() and re.search(head, path.read_text(), re.MULTILINE) is not None
 
 
-@pytest.mark.timeout(300)  # half a minute of a processor
+@pytest.mark.timeout(900)  # half a minute of a processor
 def test_every_state_within_the_bounds_keeps_every_promise_and_comes_to_an_end() -> None:
     """Each step and each fault is possible somewhere: none is there for show."""
     taken, rows, states = Counter[str](), list[str](), 0

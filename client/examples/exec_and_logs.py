@@ -17,6 +17,7 @@ with Client() as exitd:
         rights=Rights(cap_drop=["ALL"]),
         timeout=600,
     )
+    next(exitd.logs("box", follow=True, timeout=30))  # it has begun
     done = exitd.exec("box", ["sh", "-c", "cat; echo $LEVEL; exit 3"], input=b"hello\n", timeout=30)
     print(done.exit.code, done.stdout)
     exitd.stop("box", grace_seconds=1)

@@ -605,7 +605,7 @@ class _Introduction:
 
     async def metadata(self) -> tuple[tuple[str, str], ...]:
         async with self._lock:
-            if self._reader is None or self._reader.at_eof() or self._reader.exception() is not None:
+            if not self._token or self._reader is None or self._reader.at_eof() or self._reader.exception() is not None:
                 self.close()
                 with contextlib.suppress(OSError, TimeoutError, ValueError):  # the calls themselves say what is wrong
                     await asyncio.wait_for(self._introduce(), wire.GREETING_SECONDS)

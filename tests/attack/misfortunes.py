@@ -249,8 +249,9 @@ class Fate:
     def _slay(self, target: Target) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._note("killed", **target.words())
+            at = time.monotonic()  # before it: whoever waits for the death may be faster than this thread
             _send(target.process, signal.SIGKILL)
-            self.deaths.append(Death(target.victim, time.monotonic(), target.container, target.exec_id))
+            self.deaths.append(Death(target.victim, at, target.container, target.exec_id))
 
 
 def _utc() -> str:

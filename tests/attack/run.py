@@ -371,8 +371,14 @@ def _clear(scene: Scene, scenery: Scenery) -> list[str]:
         scenery.containerd.empty()
     with contextlib.suppress(lives.Stuck):
         scene.until(cleared, "not all containers are removed")
-    _wait(lambda: not _left(scene, scenery), LEFT_SECONDS)
-    return _left(scene, scenery)
+    left: list[str] = []
+
+    def tidy() -> bool:
+        left[:] = _left(scene, scenery)
+        return not left
+
+    _wait(tidy, LEFT_SECONDS)
+    return left
 
 
 def _left(scene: Scene, scenery: Scenery) -> list[str]:

@@ -107,7 +107,8 @@ def test_ends_are_printed_as_they_come(up: Daemon, tmp_path: pathlib.Path) -> No
     try:
         with Client(f"{up.state}/exitd.sock") as exitd:
             exitd.run("/", ["sh", "-c", "exit 9"], name="late", auto_remove=True)
-        until(lambda: " late 9 self\n" in printed.read_text(), "no end is printed")
+            until(lambda: " late 9 self\n" in printed.read_text(), "no end is printed")
+            until(lambda: exitd.ps(all=True) == (), "it does not remove itself")
     finally:
         process.kill()
         process.wait(SECONDS)

@@ -130,8 +130,8 @@ def test_what_goes_wrong_has_its_own_class_and_leaves_nothing(exitd: Client) -> 
 
 def test_an_exec_brings_its_output_and_its_end(exitd: Client) -> None:
     exitd.run(args=["sleep", "1000"], name="box", rootfs="/")
-    done = exitd.exec("box", ["sh", "-c", "cat; echo $WORD >&2; exit 3"], input=b"x" * 200_000, env={"WORD": "bad"})
-    assert (done.exit.code, len(done.stdout), done.stderr) == (3, 200_000, b"bad\n")
+    done = exitd.exec("box", ["sh", "-c", "wc -c; echo $WORD >&2; exit 3"], input=b"x" * 200_000, env={"WORD": "bad"})
+    assert (done.exit.code, done.stdout, done.stderr) == (3, b"200000\n", b"bad\n")
     late = exitd.exec("box", ["sleep", "1000"], timeout=0.2)
     assert (late.exit.reason, late.exit.signal) == ("timeout", 9)
     with pytest.raises(OutputTooLong):
@@ -172,7 +172,7 @@ def test_a_name_and_limits_are_changed_and_what_is_used_is_counted(exitd: Client
 
 
 def test_probes_hooks_and_secrets_arrive_and_networks_are_listed(exitd: Client) -> None:
-    good = Probe(args=["grep", "-qx", "of.a.file", "/run/word/key"], interval_ns=100_000_000)
+    good = Probe(args=["grep", "-qx", "of.a.file", "/run/word/key"], interval_ns=100_000_000, failures=100)
     exitd.run(
         args=["sh", "-c", "echo $KEY; exec sleep 1000"],
         name="probed",
@@ -191,7 +191,11 @@ def test_probes_hooks_and_secrets_arrive_and_networks_are_listed(exitd: Client) 
     found = exitd.inspect("probed")
     assert found.probes is not None and not found.probes.ready
     assert "of-a-file" not in repr(found) and "of-the-environment" not in repr(found)
-    assert b"".join(each.data for each in exitd.logs("probed", tail=1)) == b"of-the-environment\n"
+
+    def has_written() -> bool:
+        return b"".join(each.data for each in exitd.logs("probed", tail=1)) == b"of-the-environment\n"
+
+    until(has_written, "what it wrote is not in its log")
     assert (found.networks, found.network_hint, found.of_containerd) == ((), "", False)
     (network,) = exitd.networks()
     assert (network.name, network.plugins, network.error, network.containers) == ("here", ("bridge",), "", ())

@@ -170,14 +170,15 @@ def _is(exit_: pb.Exit, wanted: str) -> None:
 
 
 def look(state: _Soak) -> Sample:
-    """What there is, once it no longer changes: some of what is undone is undone after the answer."""
+    """What there is, once it no longer changes: some of what is undone is undone after the answer, and the keeper reaps
+    at its own pace."""
     seen = [_counts(state)]
 
     def settled() -> bool:
         seen.append(_counts(state))
-        return seen[-1] == seen[-2]
+        return seen[-1] == seen[-2] and not seen[-1].zombies
 
-    until(settled, "what there is goes on changing")
+    until(settled, "what there is goes on changing, or a zombie stays")
     daemon, keeper, there = state.daemon.pid, state.daemon.keeper_pid(), seen[-1]
     os.truncate(state.daemon.log, 0)  # of lives that went well; it would fill the disk
     return Sample(
