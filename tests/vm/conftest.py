@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 import pytest
 
+from tests.conftest import AtOnce, in_ci
 from tests.vm import machine as machines
 from tests.vm import suite
 from tests.vm.collected import FACTS, Collected
@@ -23,8 +24,12 @@ KVM = bool(os.environ.get("EXITD_VM_KVM"))  # use it where it works; the clock i
 COLLECTED = Collected()
 
 
+@pytest.hookimpl(trylast=True)  # after the one that makes the reporter
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(COLLECTED, "collected")
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not in_ci():  # there they are for all tests
+        config.pluginmanager.register(AtOnce(terminal), "failures-at-once")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -35,7 +35,7 @@ GROUPS = {
             *("test_rights.py", "test_pods.py", "test_pods_cli.py", "test_play_security.py", "test_oci_spec.py"),
             *("test_exec.py", "test_limits.py", "test_changes.py"),
         ),
-        "limit or bomb or memory_kill or update",
+        "(limit or bomb or memory_kill or update) and not containerd",
     ),
     "exec": (("test_exec.py", "kill_matrix/test_exec_running.py"), "not thousands"),
     "rest": (("test_rest.py", "test_rest_kinds.py", "test_stops.py"), "not frozen"),
