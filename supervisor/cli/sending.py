@@ -78,7 +78,7 @@ class Sender:
         self._again = b""  # to be sent first, and noted already
         self._input = SentInput()
         self._attachment: Attachment | None = None
-        self._ended = self._over = self._ended_there = False
+        self._ended = self._over = self._ended_there = self._writing = False
         self._thread = threading.Thread(target=self._work, name="sender", daemon=True)
 
     def start(self) -> None:
@@ -118,7 +118,9 @@ class Sender:
     def flush(self, seconds: float) -> None:
         """Wait until everything given was sent; not longer than this, nor while there is no attachment."""
         with self._changed:
-            self._changed.wait_for(lambda: self._over or self._attachment is None or not self._has_work(), seconds)
+            self._changed.wait_for(
+                lambda: self._over or self._attachment is None or not (self._has_work() or self._writing), seconds
+            )
 
     def stop(self, seconds: float) -> None:
         with self._changed:
@@ -135,13 +137,12 @@ class Sender:
             attachment, data = step
             if not data:
                 self._end_on(attachment)
-            elif not attachment.write(data):
-                with self._changed:
-                    if self._attachment is attachment:  # it is over; the next one sends this again
-                        self._attachment = None
-                        self._changed.notify_all()
             else:
+                is_written = attachment.write(data)
                 with self._changed:
+                    self._writing = False
+                    if not is_written and self._attachment is attachment:  # it is over; the next one sends this again
+                        self._attachment = None
                     self._changed.notify_all()
 
     def _next(self) -> tuple[Attachment, bytes] | None:
@@ -161,6 +162,7 @@ class Sender:
                 self._queued_bytes -= len(data)
                 self._input.send(data)
                 self._changed.notify_all()
+            self._writing = bool(data)
             if not data:
                 self._ended_there = True
             return self._attachment, data

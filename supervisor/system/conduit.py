@@ -5,7 +5,7 @@ limit for each wait, and an end that both sides learn of.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from supervisor.model.errors import TimedOut
 
@@ -38,13 +38,16 @@ class _Conduit:
         except RuntimeError as error:  # the loop is closed: the daemon ends
             raise StreamOver from error
 
-    async def _until(self, deadline: float, why: str) -> None:
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._awake.wait()
-        except TimeoutError as error:
-            raise TimedOut(f"{self._what}: {why}") from error
-        self._awake.clear()
+    async def _until(self, holds: Callable[[], bool], deadline: float, why: str) -> None:
+        """Return when it holds, also where that and the deadline come in one turn of the loop. Raises TimedOut."""
+        while not holds():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._awake.wait()
+                self._awake.clear()
+            except TimeoutError as error:
+                if not holds():
+                    raise TimedOut(f"{self._what}: {why}") from error
 
     def close(self) -> None:
         """The loop's side has no more to do with it: the thread gets StreamOver at its next part. Repeatable."""
@@ -111,12 +114,10 @@ class Outflow(_Conduit):
 
     async def _come(self) -> None:
         """Return when there is a part, or the end."""
-        since = self._loop.time()
-        while not self._parts and not self._ended:
+        since, why = self._loop.time(), f"nothing came for {self._stall_seconds:g} s; does a file system hang?"
+        while True:
             try:
-                await self._until(
-                    since + self._stall_seconds, f"nothing came for {self._stall_seconds:g} s; does a file system hang?"
-                )
+                return await self._until(lambda: bool(self._parts or self._ended), since + self._stall_seconds, why)
             except TimedOut:
                 if self._sign_of_life <= since:
                     raise
@@ -132,9 +133,9 @@ class Inflow(_Conduit):
     async def put(self, part: bytes) -> bool:
         """For the loop. Waits while the thread is behind. Return False once the thread takes no more. Raises TimedOut
         when it takes nothing."""
+        why = f"nothing was written for {self._stall_seconds:g} s; does a file system hang?"
         deadline = self._loop.time() + self._stall_seconds
-        while len(self._parts) >= MOST_PARTS and not self._ended:
-            await self._until(deadline, f"nothing was written for {self._stall_seconds:g} s; does a file system hang?")
+        await self._until(lambda: len(self._parts) < MOST_PARTS or self._ended, deadline, why)
         with self._changed:
             if not self._ended:
                 self._parts.append(part)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -92,6 +93,27 @@ def test_a_thread_that_is_at_work_on_its_first_part_is_waited_for() -> None:
         out.close()
         with pytest.raises(StreamOver):
             out.working()
+
+    asyncio.run(main())
+
+
+def stand_still() -> None:
+    """As a loop does whose process gets no time."""
+    time.sleep(0.06)
+
+
+def test_what_comes_in_the_turn_in_which_its_limit_passes_has_come() -> None:
+    async def main() -> None:
+        out, back = Outflow("the copy", 0.05), Inflow("the copy", 0.05)
+        for _ in range(MOST_PARTS):
+            await back.put(b"x")
+        taking, giving = asyncio.ensure_future(anext(aiter(out.parts()))), asyncio.ensure_future(back.put(b"y"))
+        await asyncio.sleep(0)  # both wait
+        out.put(b"x")
+        next(back.parts())
+        stand_still()
+        assert await taking == b"x"
+        assert await giving
 
     asyncio.run(main())
 
