@@ -1,6 +1,7 @@
 """A machine for all checks of its kind, and what it was. A process has one machine at a time."""
 
 import os
+import pathlib
 import sys
 from collections.abc import Generator, Iterator, Sequence
 
@@ -58,18 +59,23 @@ def _other(fixtures: Sequence[str]) -> int:
 
 
 class Bench:
-    """Has the machine of one kind. Asked for one of another kind, it ends the first."""
+    """Has the machine of one kind. Asked for one of another kind, it ends the first. Each file of checks finds it
+    without containers."""
 
     def __init__(self) -> None:
         self._kind: Kind | None = None
+        self._file: pathlib.Path | None = None
         self._running: Iterator[Machine] | None = None
         self._machine: Machine | None = None
 
-    def machine(self, kind: Kind) -> Machine:
+    def machine(self, kind: Kind, file: pathlib.Path) -> Machine:
         if self._machine is None or self._kind is not kind:
             self.end()
             self._kind, self._running = kind, started(kind)
             self._machine = next(self._running)
+        elif self._file != file:
+            self._machine.python("lives.py", "clear")
+        self._file = file
         return self._machine
 
     def end(self) -> None:
@@ -102,29 +108,29 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.fixture
-def machine(bench: Bench) -> Machine:
-    return bench.machine(Kind.PLAIN)
+def machine(bench: Bench, request: pytest.FixtureRequest) -> Machine:
+    return bench.machine(Kind.PLAIN, request.path)
 
 
 @pytest.fixture
-def machine_quick(bench: Bench) -> Machine:
+def machine_quick(bench: Bench, request: pytest.FixtureRequest) -> Machine:
     """What docs/quickstart.md has installed is there."""
-    return bench.machine(Kind.QUICK)
+    return bench.machine(Kind.QUICK, request.path)
 
 
 @pytest.fixture
-def machine_with_tasks(bench: Bench) -> Machine:
+def machine_with_tasks(bench: Bench, request: pytest.FixtureRequest) -> Machine:
     """Debian's containerd is there, and the archive of an image."""
-    return bench.machine(Kind.TASKS)
+    return bench.machine(Kind.TASKS, request.path)
 
 
 @pytest.fixture
-def machine_beside(bench: Bench) -> Machine:
+def machine_beside(bench: Bench, request: pytest.FixtureRequest) -> Machine:
     """podman is there, and the manifests that it and exitd play."""
-    return bench.machine(Kind.BESIDE)
+    return bench.machine(Kind.BESIDE, request.path)
 
 
 @pytest.fixture
-def machine_with_tests(bench: Bench) -> Machine:
+def machine_with_tests(bench: Bench, request: pytest.FixtureRequest) -> Machine:
     """The tree is there, and an environment that runs its tests."""
-    return bench.machine(Kind.TESTS)
+    return bench.machine(Kind.TESTS, request.path)
