@@ -248,7 +248,7 @@ class World:
     async def close(self) -> None:
         await self.node.close()
         self.events.close()
-        assert await self.store.close()
+        assert await self.store.close(60)
 
 
 @contextlib.asynccontextmanager
@@ -278,6 +278,13 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         asyncio.run(test(*args, **kwargs))
 
     return run
+
+
+def let_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """From now on the running loop's clock is so much later: what waits for that long is due, and no test waits."""
+    loop = asyncio.get_running_loop()
+    before = loop.time
+    monkeypatch.setattr(loop, "time", lambda: before() + seconds)
 
 
 async def until(look: Callable[[], T], what: str = "it") -> T:

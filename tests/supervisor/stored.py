@@ -48,7 +48,7 @@ async def opened(path: Path, **options: Any) -> AsyncIterator[Store]:
     try:
         yield store
     finally:
-        assert await store.close()
+        assert await store.close(60)
 
 
 async def written(

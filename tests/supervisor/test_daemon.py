@@ -39,7 +39,10 @@ def test_a_directory_is_made_locked_and_let_go(base: Path, monkeypatch: pytest.M
     assert not opened_since(before)
 
 
-def test_a_lock_that_a_child_of_a_killed_exitd_holds_for_a_moment_is_waited_for(base: Path) -> None:
+def test_a_lock_that_a_child_of_a_killed_exitd_holds_for_a_moment_is_waited_for(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon, "LOCK_SECONDS", 60.0)
     with claimed(str(base), 0o711):
         lock_fd = os.open(base / "exitd.lock", os.O_RDWR)
     fcntl.flock(lock_fd, fcntl.LOCK_EX)

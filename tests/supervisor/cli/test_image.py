@@ -359,16 +359,16 @@ def test_ctrl_c_leaves_the_pull_to_the_daemon_and_says_so(store: FakeDaemon, tmp
 
     def slow(_: object) -> pb.PullImageReply:
         asked.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return pb.PullImageReply(image=TWO)
 
     store.answers.PullImage = slow
     command = [sys.executable, "-m", "supervisor.cli", "run", "--rm", "docker://x", "true"]
     environment = {**os.environ, "EXITD_STATE": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        assert asked.wait(10)
+        assert asked.wait(60)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=60)
     go_on.set()
     assert process.returncode == 130
     assert "exitd goes on" in err and "image ls" in err

@@ -126,7 +126,8 @@ def test_the_third_press_within_two_seconds_is_the_last() -> None:
     assert last(0, 3, 6, 9) == [False] * 4
 
 
-def test_the_third_ctrl_c_is_not_sent_and_leaves(signals: Signals) -> None:
+def test_the_third_ctrl_c_is_not_sent_and_leaves(signals: Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.cli.proxy.LEAVE_SECONDS", 60.0)
     sent: queue.SimpleQueue[str] = queue.SimpleQueue()
     proxy = SignalProxy(signals, sent.put, lambda: None, lambda: sent.put("left"))
     with ExitStack() as stack:

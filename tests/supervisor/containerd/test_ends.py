@@ -138,7 +138,7 @@ async def test_so_it_does_where_the_bundle_goes_while_the_tasks_turn_is_waited_f
         go = asyncio.Event()
         other = asyncio.create_task(made._turns.run("", ("default", "web", ""), go.wait))
         cleaning = asyncio.create_task(made.clean_up("default", "web", str(tmp_path / "b-web")))
-        await asyncio.sleep(0.2)
+        await until(lambda: len(made._turns._at) == 2, "the cleaning in its turn")
         shutil.rmtree(tmp_path / "b-web")
         go.set()
         await asyncio.gather(other, cleaning)

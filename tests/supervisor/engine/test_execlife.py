@@ -224,7 +224,10 @@ async def test_a_limit_that_cannot_be_stored_is_enforced_as_soon_as_it_can(tmp_p
 
 
 @in_loop
-async def test_the_ends_of_execs_come_before_their_containers_in_the_log(tmp_path: Path) -> None:
+async def test_the_ends_of_execs_come_before_their_containers_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execlife, "BEFORE_END_SECONDS", 60.0)
     async with running(tmp_path) as x:
         one, two = await x.begin(), await x.begin()
         x.w.manager.ending.add(x.id)
@@ -296,11 +299,11 @@ async def test_output_that_is_to_be_attached_to_waits_but_not_beyond_the_contain
         await asyncio.gather(x.execs.wait(one), x.execs.wait(two))
         assert x.execs.get(x.id, one.key.exec_id) is one
         x.manager.shims[one.key].set()  # somebody came, and has it all
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await one.gone.wait()
         assert not two.gone.is_set()
         x.w.manager.ends(x.id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await two.gone.wait()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.engine import execlife
 from supervisor.model.errors import ShimFailed
 from supervisor.model.execs import Exec, ExecPhase, ExecSpec
 from supervisor.model.values import Exited, Phase, Process, Unknown
@@ -79,7 +80,10 @@ async def test_an_exec_goes_on_under_the_next_daemon(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_an_exec_that_ended_meanwhile_is_reported_before_its_container(tmp_path: Path) -> None:
+async def test_an_exec_that_ended_meanwhile_is_reported_before_its_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execlife, "BEFORE_END_SECONDS", 60.0)
     e = await left_behind(tmp_path)
     async with again(tmp_path) as x:
         x.manager.on_connect = lambda e: x.ends(e.key, Exited(43))

@@ -22,7 +22,7 @@ from supervisor.model.errors import RuntimeFailed, TimedOut, WrongState
 from supervisor.model.values import By, Container, Phase, Spec
 from supervisor.runtime.oci import view
 from tests.supervisor.engine.callers import services_of
-from tests.supervisor.fakes import World, in_loop, until, world
+from tests.supervisor.fakes import World, in_loop, let_pass, until, world
 from tests.supervisor.images.building import write_layout
 from tests.supervisor.images.stores import PLAIN
 
@@ -125,9 +125,10 @@ async def test_a_freeze_that_worked_and_said_that_it_failed_is_undone(tmp_path: 
 async def test_a_layer_that_takes_too_long_is_not_read_on_when_its_container_is_thawed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    goes_on, closed = threading.Event(), threading.Event()
+    begun, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
 
     def slow(*_: object) -> fileservice.Parts:
+        begun.set()
         try:
             yield b""
             goes_on.wait()
@@ -136,11 +137,13 @@ async def test_a_layer_that_takes_too_long_is_not_read_on_when_its_container_is_
             closed.set()
 
     monkeypatch.setattr(changes, "layer_tar", slow)
-    monkeypatch.setattr(fileservice, "FROZEN_SECONDS", 0.05)
     async with service(tmp_path) as d:
         try:
+            late = d.commit("late:1")
+            await until(begun.is_set)
+            let_pass(monkeypatch, fileservice.FROZEN_SECONDS)
             with pytest.raises(TimedOut, match="--no-pause has no such limit"):
-                await d.commit("late:1")
+                await late
             await d.until_thawed()
         finally:
             goes_on.set()

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from supervisor.config.settings import CgroupDriver, Config, RuntimeEntry
-from supervisor.engine import node
+from supervisor.engine import exits
 from supervisor.engine.admission import Admission
 from supervisor.engine.imageservice import ImageService
 from supervisor.engine.services import EngineServices
@@ -48,7 +48,7 @@ MEMBER = replace(PAUSE, name="m")
 @pytest.fixture
 def patient(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a pause process is waited for, however long the disk takes to store it."""
-    monkeypatch.setattr(node, "END_SEEN_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(exits, "END_SEEN_SECONDS", LIMIT_SECONDS)
 
 
 RUNTIMES = Config(

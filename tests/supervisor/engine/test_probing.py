@@ -32,7 +32,7 @@ from tests.supervisor.fakeshim import FakeShim
 
 __all__ = ["at_once", "hasty"]
 pytestmark = pytest.mark.usefixtures("at_once")
-CHECK = HealthSpec(("true",), 10**9, 10**9, 3)
+CHECK = HealthSpec(("true",), 10**9, 60 * 10**9, 3)
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ async def test_a_probe_has_a_status_and_what_it_wrote_and_leaves_no_event_and_no
     async with rig(tmp_path) as r:
         probe = r.begin()
         e, output = await r.attached()
-        assert (e.spec.args, e.spec.timeout_seconds, e.spec.attach) == (("true",), 1.0, True)
+        assert (e.spec.args, e.spec.timeout_seconds, e.spec.attach) == (("true",), 60.0, True)
         os.write(output["out"], b"out")
         os.write(output["err"], b"err")
         r.ends(e, Exited(3))

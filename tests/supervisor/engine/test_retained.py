@@ -32,7 +32,7 @@ async def test_they_are_found_newest_first_and_only_of_this_boot(tmp_path: Path)
     assert await found(store, "a1a1", at(50)) == [A]
     assert await found(store, "w", at(50)) == []
     assert await found(store, "web", at(50, "another boot")) == []
-    assert await store.close()
+    assert await store.close(60)
 
 
 @in_loop
@@ -41,14 +41,14 @@ async def test_names_of_other_namespaces_are_not_meant(tmp_path: Path) -> None:
     await store.commit(Transaction(retained=(one(A, "web", at(100), "other"),)))
     assert await found(store, "web", at(50)) == []
     assert await found(store, A, at(50)) == [A]
-    assert await store.close()
+    assert await store.close(60)
 
 
 @in_loop
 async def test_they_outlive_the_daemon_and_go_when_nobody_can_ask_any_more(tmp_path: Path) -> None:
     store = Store(tmp_path / "db")
     await store.commit(Transaction(retained=(one(A, "old", at(100)),)))
-    assert await store.close()
+    assert await store.close(60)
     store = Store(tmp_path / "db")
     assert await found(store, "old", at(50)) == [A]
     await store.commit(Transaction(retained=(one(B, "new", at(101)),)))
@@ -56,7 +56,7 @@ async def test_they_outlive_the_daemon_and_go_when_nobody_can_ask_any_more(tmp_p
     assert (await found(store, "old", at(0)), await found(store, "new", at(0))) == ([], [B])
     await store.forget_retained(at(1, "next boot"))
     assert await found(store, "new", at(0)) == []
-    assert await store.close()
+    assert await store.close(60)
 
 
 @in_loop
@@ -69,7 +69,7 @@ async def test_the_exits_that_names_lead_to_are_not_compacted_away(tmp_path: Pat
     await store.forget_retained(at(101))
     await store.compact(nothing, 10**9)
     assert await store.exits() == []
-    assert await store.close()
+    assert await store.close(60)
 
 
 @in_loop
@@ -80,4 +80,4 @@ async def test_the_newest_end_is_found_however_many_there_were(tmp_path: Path) -
     newest = await store.newest_exit(A)
     assert newest is not None and newest.key.run == 1199
     assert await store.newest_exit(B) is None
-    assert await store.close()
+    assert await store.close(60)

@@ -64,7 +64,7 @@ def test_timers_fire_when_they_should_while_the_wall_clock_jumps(tmp_path: Path)
                 w.manager.ends(id, run, Exited(1))
                 await until(partial(is_up, w, id, run + 1), "the next run")
                 pause = time.monotonic() - begun
-                assert 0.1 * 2 ** (run - 1) <= pause < 0.1 * 2 ** (run - 1) + 5
+                assert pause >= 0.1 * 2 ** (run - 1)  # and not by a jump more, for which `until` does not wait
 
     asyncio.run(main())
 

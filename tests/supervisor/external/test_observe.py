@@ -18,6 +18,7 @@ from supervisor.model.evidence import Pending
 from supervisor.model.foreign import UNTOLD
 from supervisor.model.values import Exited, ExitStatus, Process, Signaled, Source, Unknown
 from supervisor.monitor import probe
+from tests.supervisor.descriptors import held_now, opened_since
 
 SECONDS = 30.0
 TELLS, READABLE = probe.pidfd().works, probe.zombie().works  # this kernel, this user
@@ -137,14 +138,14 @@ def test_a_thread_is_refused_with_the_name_of_its_process() -> None:
 
 
 def test_nothing_stays_open_of_what_was_refused_or_closed() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = held_now()
     with pytest.raises(NoSuchProcess):
         Sight.of(os.getpid(), 1)
     with Sight.of(os.getpid()) as sight:
         assert sight.fileno() == sight.pidfd
-        assert len(os.listdir("/proc/self/fd")) == before + 1
+        assert sum(opened_since(before).values()) == 1
         sight.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not opened_since(before)
 
 
 def test_a_process_that_was_signalled_by_nobody_of_us_lives_on() -> None:

@@ -34,6 +34,7 @@ from supervisor.store.database import Store, Transaction
 from supervisor.store.events import EventLog
 from supervisor.system.inotify import Inotify
 from tests.supervisor.children import child, ends_unreaped
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import FakeClock
 from tests.supervisor.narrow import Narrow
 from tests.supervisor.stored import all_exits, opened
@@ -234,7 +235,7 @@ def test_a_watch_that_cannot_be_ended_goes_on(tmp_path: Path, monkeypatch: pytes
 def test_what_was_dropped_is_neither_reported_nor_kept(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "db") as store, watching(store) as watched:
-            before = len(os.listdir("/proc/self/fd"))
+            before = held_now()
             with child() as process:
                 await watched.observe(found(process))
                 await watched.drop("/run/runc", ())
@@ -242,7 +243,7 @@ def test_what_was_dropped_is_neither_reported_nor_kept(tmp_path: Path) -> None:
                 kill_and_reap(process)
             assert await all_exits(store) == []
             assert await store.load_all(Observed, "observed") == ()
-            assert len(os.listdir("/proc/self/fd")) == before
+            assert not opened_since(before)
 
     asyncio.run(main())
 
@@ -561,7 +562,9 @@ def test_a_task_has_its_names_when_they_come_and_the_next_exitd_knows_them(tmp_p
     asyncio.run(main())
 
 
-def test_an_end_waits_for_the_names_that_are_on_their_way(tmp_path: Path) -> None:
+def test_an_end_waits_for_the_names_that_are_on_their_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "NAMES_SECONDS", 60.0)
+
     async def main() -> None:
         async with opened(tmp_path / "db") as store, watching_tasks(store) as watched:
             with child() as process:

@@ -5,6 +5,7 @@ import os
 import queue
 import socket
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +17,7 @@ from supervisor.monitor import keeper as keeper_module
 from supervisor.monitor.keeper import AT_ONCE, JournalUnread, Keeper, KeeperSilent
 from tests.shim.test_journal import FIRST, HEADER, SECOND, slots
 from tests.shim.test_record import written
-from tests.supervisor.children import descriptors
-from tests.supervisor.descriptors import only
+from tests.supervisor.descriptors import held_now, only, opened_since
 from tests.supervisor.fakes import until
 
 Peer = socket.socket
@@ -83,17 +83,23 @@ class Server:
             thread.join(20)
 
 
-@pytest.fixture
-def before() -> set[str]:
-    return descriptors()
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread answers, which may get no time for a while."""
+    monkeypatch.setattr(keeper_module, "ANSWER_SECONDS", 30.0)
 
 
 @pytest.fixture
-def server(before: set[str], tmp_path: Path) -> Iterator[Server]:
+def before() -> Counter[str]:
+    return held_now()
+
+
+@pytest.fixture
+def server(before: Counter[str], tmp_path: Path) -> Iterator[Server]:
     made = Server(tmp_path, answers_ok)
     yield made
     made.close()
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 @contextlib.asynccontextmanager
@@ -144,6 +150,7 @@ def test_a_silent_keeper_is_given_up_within_the_limit_and_left_alone_for_a_while
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(keeper_module, "REST_SECONDS", 1000.0)
     server.script = lambda peer, message: None
 
     async def main() -> None:
@@ -153,11 +160,11 @@ def test_a_silent_keeper_is_given_up_within_the_limit_and_left_alone_for_a_while
             assert not k.connected
             with pytest.raises(KeeperSilent, match="a moment ago"):
                 await k.ask(REQUEST)
-            assert server.connections == 1
             monkeypatch.setattr(k, "_rest_until", 0.0)
-            monkeypatch.setattr(keeper_module, "ANSWER_SECONDS", 20.0)  # this one is to answer, on a busy machine too
+            monkeypatch.setattr(k._answers, "seconds", 30.0)  # this one is to answer, on a busy machine too
             server.script = answers_ok
             await k.ask(REQUEST)
+            assert server.connections == 2, "one before, which has come to the server's thread by now, and this one"
 
     asyncio.run(main())
 

@@ -9,7 +9,7 @@ import pytest
 
 from shim import native
 from supervisor.monitor.epoll import FIFO, PIDFD, SLICE, Monitor, open_pid, open_process, read_ready
-from tests.supervisor.children import child, descriptors, ends_unreaped, name_of
+from tests.supervisor.children import child, ends_unreaped, name_of
 from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import until
 
@@ -174,15 +174,15 @@ def test_what_the_kernel_refuses_to_forget_is_unwatched_all_the_same() -> None:
 
 
 def test_closing_gives_everything_back() -> None:
-    before = descriptors()
+    before = held_now()
 
     async def main() -> None:
         async with watching() as m:
-            assert len(descriptors()) > len(before)
+            assert opened_since(before)
             assert len(m) == 0
 
     asyncio.run(main())
-    assert descriptors() == before
+    assert not opened_since(before)
 
 
 def test_only_the_very_same_process_is_opened() -> None:

@@ -18,7 +18,7 @@ from supervisor.model.values import Process, RunKey
 from supervisor.monitor import epoll, keeper, rundir, shims
 from supervisor.monitor.shims import Shims
 from supervisor.monitor.witness import ShimWatch, Watch
-from tests.supervisor.descriptors import open_now
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop, until
 
 
@@ -152,16 +152,16 @@ def file(fd: int) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def begins(tmp_path: Path) -> Iterator[tuple[Begins, Watch, Shims]]:
+    before = held_now()
     monitor, line = epoll.Monitor(), Begins(str(tmp_path))
     senses: Any = Senses(monitor)
     watch = Watch(RunKey("c1", 1), rundir.RunDirectory(str(tmp_path)), senses)
-    before = open_now()
     try:
         yield line, watch, Shims(monitor, line)
     finally:
         watch.close()
         monitor.close()
-    assert len(open_now()) == len(before) - 1  # the monitor's own
+    assert not opened_since(before)
 
 
 @in_loop

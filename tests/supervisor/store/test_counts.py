@@ -330,7 +330,7 @@ class Life:
         elif name == "kill":
             await self._leave_files()
         elif name == "restart":
-            assert await self.store.close()
+            assert await self.store.close(60)
             self.store = Store(self.path)
 
     async def _leave_files(self) -> None:
@@ -354,6 +354,6 @@ def test_whatever_happens_there_are_as_many_ends_counted_as_were_ever_stored(
             found = await life.store.counts()
             expected = Counter(counts.class_of(exit).words for exit in life.given)
             assert values(found, counts.EXITS) == expected, step
-        assert await life.store.close()
+        assert await life.store.close(60)
 
     asyncio.run(main())

@@ -79,13 +79,13 @@ def test_after_close_nothing_is_taken_and_what_was_queued_is_stored(path: Path) 
     async def main() -> None:
         store = Store(path)
         queued = store.commit_soon(Transaction(events=(event("c"),)))
-        assert await store.close()
+        assert await store.close(60)
         assert (await queued)[0].seq == 1
         with pytest.raises(StoreFailed):
             await store.commit(Transaction(events=(event("c"),)))
         with pytest.raises(StoreFailed):
             await store.load()
-        assert await store.close()
+        assert await store.close(60)
         async with opened(path) as again:
             assert again.last_seq() == 1
 
@@ -275,7 +275,7 @@ async def main():
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     await store.commit(change(number))
     assert len(await store.exits()) == len(await store.events_after(0, 1000)) == number + 1
-    assert await store.close()
+    assert await store.close(60)
 
 asyncio.run(main())
 """

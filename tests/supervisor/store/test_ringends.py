@@ -493,7 +493,7 @@ def test_closing_stores_the_block_on_its_way(path: Path, monkeypatch: pytest.Mon
                 if not is_waited_for:
                     writing.cancel()
                 asyncio.get_running_loop().call_later(0.05, disk.go)
-                assert await store.close()
+                assert await store.close(60)
         async with opened(path) as store:
             assert [exit.key.container for exit in await all_exits(store)] == ["c1"]
             assert (await store.load())[0].phase is Phase.EXITED

@@ -89,7 +89,7 @@ def test_what_work_that_was_given_up_has_taken_is_let_go_once_no_thread_is_at_it
         assert reported == ["second"] and not over.is_set()  # the second one never began
         let_go.set()
         await over.wait()
-        assert await aside.run("a sum", lambda: 1 + 1, late=lambda: reported.append("third")) == 2
+        assert await aside.run("a sum", lambda: 1 + 1, late=lambda: reported.append("third"), seconds=30) == 2
         assert reported == ["second"]
 
     asyncio.run(main())

@@ -1,6 +1,5 @@
 """What a tree takes of the disk, held against du(1)."""
 
-import os
 import pathlib
 import subprocess
 
@@ -8,6 +7,7 @@ import pytest
 
 from supervisor.system import diskuse
 from supervisor.system.diskuse import LookBudget, Usage, budget
+from tests.supervisor.descriptors import held_now, opened_since
 
 
 def du(path: pathlib.Path) -> int:
@@ -53,7 +53,7 @@ def test_what_is_too_deep_is_not_counted_and_leaves_no_descriptor_open(tmp_path:
     for _ in range(diskuse.MOST_DEPTH + 5):
         path = path / "d"
         path.mkdir()
-    before = len(os.listdir("/proc/self/fd"))
+    before = held_now()
     found = diskuse.of_tree(str(tmp_path), budget())
     assert not found.complete and 0 < found.size_bytes < du(tmp_path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not opened_since(before)

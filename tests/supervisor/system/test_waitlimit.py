@@ -5,24 +5,29 @@ import asyncio
 import pytest
 
 from supervisor.system.waitlimit import WaitLimit
-from tests.supervisor.fakes import in_loop, until
+from tests.supervisor.fakes import in_loop, let_pass, until
 
 
 @in_loop
-async def test_what_comes_in_time_is_returned_and_what_is_late_is_cancelled_each_at_its_own_moment() -> None:
-    limit, loop = WaitLimit(0.05), asyncio.get_running_loop()
+async def test_what_comes_in_time_is_returned_and_what_is_late_is_cancelled_each_at_its_own_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit, loop = WaitLimit(60), asyncio.get_running_loop()
     in_time, late, later = (loop.create_future() for _ in range(3))
     first = asyncio.ensure_future(limit.of(late))
     second = asyncio.ensure_future(limit.of(in_time))
     await asyncio.sleep(0)
-    limit.seconds = 0.1
+    limit.seconds = 120
     third = asyncio.ensure_future(limit.of(later))
     in_time.set_result(7)
     assert await second == 7
+    assert not late.done()
+    let_pass(monkeypatch, 60)
     with pytest.raises(TimeoutError):
         await first
     assert late.cancelled()
     assert not later.done()
+    let_pass(monkeypatch, 60)
     with pytest.raises(TimeoutError):
         await third
     error = loop.create_future()

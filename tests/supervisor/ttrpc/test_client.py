@@ -19,7 +19,7 @@ from supervisor.ttrpc.client import TtrpcClient
 from supervisor.ttrpc.faults import CallFailed, Closed
 from supervisor.ttrpc.frames import MAX_DATA
 from supervisor.ttrpc.services import CallKind
-from tests.supervisor.descriptors import held_now, open_now, opened_since
+from tests.supervisor.descriptors import held_now, opened_since
 from tests.supervisor.fakes import in_loop, until
 from tests.supervisor.ttrpc.rig import SERVICE, Words, header, serving, word
 
@@ -150,12 +150,12 @@ async def test_a_full_queue_of_connections_is_waited_for_within_the_limit(tmp_pa
 @in_loop
 async def test_a_look_up_that_hangs_holds_up_nobody_and_its_socket_is_closed_when_it_has_ended(tmp_path: Path) -> None:
     """The number of a socket that a thread is about to connect must not become another's."""
-    threads, before = HangingLooks(), len(open_now())
+    threads, before = HangingLooks(), held_now()
     with pytest.raises(Closed, match=r"no process takes a connection on .* within 0\.05 s"):
         await TtrpcClient.connect(str(tmp_path / "nobody"), seconds=0.05, looks=threads)
-    assert len(open_now()) == before + 1
+    assert sum(opened_since(before).values()) == 1
     threads.go.set()
-    await until(lambda: len(open_now()) == before)
+    await until(lambda: not opened_since(before))
 
 
 class HangingLooks(Aside):
@@ -264,7 +264,7 @@ async def test_a_stream_that_is_left_is_ended_and_what_comes_yet_is_dropped(tmp_
     async with connected(tmp_path, words) as client:
         async with client.stream(UPPER, CallKind.BIDI, StringValue, SECONDS) as upper:
             await upper.send(word("a"))
-        async with client.stream(FLOOD, CallKind.SERVER, BytesValue, 0.2, request=word("10")) as flood:
+        async with client.stream(FLOOD, CallKind.SERVER, BytesValue, 2.0, request=word("10")) as flood:
             await anext(flood)
         assert await client.call(ECHO, word("x"), StringValue, SECONDS) == word("x")
         await until(lambda: words.cancelled)  # the server has the limit from the request

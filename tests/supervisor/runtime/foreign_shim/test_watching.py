@@ -81,7 +81,7 @@ class Reports(dict[RunKey, Report]):
         self.came.set()
 
     async def one(self, key: RunKey = KEY) -> Report:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while key not in self:
                 self.came.clear()
                 await self.came.wait()

@@ -213,11 +213,11 @@ def test_whoever_is_left_is_killed_and_every_hierarchy_is_cleaned() -> None:
     if freezer.exists():
         freezer.write_text("FROZEN")
     cgroups.remove(path)
-    assert sleeper.wait(5) == -9
+    assert sleeper.wait(60) == -9
     assert not [top for top in cgroups.paths(path).values() if os.path.exists(top)]
     begun = time.monotonic()
     cgroups.remove(path)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 5
 
 
 @needs_cgroups
@@ -280,7 +280,7 @@ def test_a_frozen_process_of_v1_dies_once_it_is_thawed(frozen: tuple[str, "subpr
     assert procfs.is_killed(process) and not procfs.is_ending(process)
     assert not procfs.is_killed(Process(process.pid, process.started_ticks + 1))
     cgroups.thaw(os.path.dirname(path))  # the whole tree
-    assert sleeper.wait(5) == -9
+    assert sleeper.wait(60) == -9
     assert not procfs.is_killed(process)
 
 

@@ -85,10 +85,11 @@ async def test_a_command_past_its_limit_is_killed_with_its_children(tmp_path: pa
     witness = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(TimedOut, match=r"did not end in 0\.3 s"):
         await run(["sh", "-c", f"exec 3>{fifo}; sleep 1000 & sleep 1000"], timeout_seconds=0.3)
+    os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))  # a reader hears of no end where there never was a writer
     loop = asyncio.get_running_loop()
     gone = asyncio.Event()
     loop.add_reader(witness, gone.set)  # end of file: no writer lives
-    await asyncio.wait_for(gone.wait(), 5)
+    await asyncio.wait_for(gone.wait(), 60)
     assert os.read(witness, 1) == b""
     loop.remove_reader(witness)
     os.close(witness)
@@ -104,7 +105,7 @@ async def test_a_cancelled_caller_leaves_nothing_behind(tmp_path: pathlib.Path) 
     loop = asyncio.get_running_loop()
     begun = asyncio.Event()
     loop.add_reader(witness, begun.set)
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 60)
     loop.remove_reader(witness)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -266,8 +267,8 @@ async def test_a_command_for_which_there_is_no_process_has_not_begun_and_may_be_
         await run(["true"], timeout_seconds=30)
 
 
-def children() -> str:
-    return pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+def children() -> set[str]:
+    return {*pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
 
 
 @in_a_loop
@@ -277,15 +278,15 @@ async def test_a_command_that_cannot_be_watched_is_ended_and_closed_while_its_er
     def refuse(*_: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    before, others = open_now(), children()
+    before, others = {*open_now()}, children()  # of earlier tests: some may go meanwhile
     gc.disable()  # garbage that closes what it holds would prove nothing
     try:
         for place in ("pidfd_open", "set_blocking"):
             with monkeypatch.context() as patched, pytest.raises(Busy, match="Too many") as caught:
                 patched.setattr(os, place, refuse)
                 await run(["sleep", "1000"], timeout_seconds=30)
-            assert sorted(os.listdir("/proc/self/fd")) == before, place
-            assert children() == others, place
+            assert {*os.listdir("/proc/self/fd")} <= before, place
+            assert children() <= others, place
             assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.errno == errno.EMFILE
     finally:
         gc.enable()

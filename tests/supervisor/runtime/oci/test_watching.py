@@ -14,7 +14,7 @@ import pytest
 from shim import fields, launch
 from supervisor.model import evidence
 from supervisor.model.values import Container, Phase, Process, RunKey, Spec
-from supervisor.monitor import epoll
+from supervisor.monitor import epoll, keeper
 from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.monitor.rundir import RunDirectory
@@ -71,6 +71,12 @@ def watching(state: Path) -> Iterator[Watching]:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "AGAIN_SECONDS", 0.001)
     monkeypatch.setattr(evidence, "ENTRY_RETRY_SECONDS", 0.001)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread answers, which may get no time for a while."""
+    monkeypatch.setattr(keeper, "ANSWER_SECONDS", 30.0)
 
 
 @pytest.mark.usefixtures("server")
