@@ -3,17 +3,19 @@
 import pathlib
 
 from protos.exitd.v1 import exitd_pb2 as pb
-from supervisor.runtime.oci import bundle, cgroups
+from supervisor.runtime.oci import cgroups
+from tests.system.lives import cgroup
 
 V2 = cgroups.mode() is cgroups.Mode.V2
 
 
 def in_cgroup(id: str, v1: str, v2: str) -> str:
-    """The file of the container's cgroup, by its name in either version."""
-    places = cgroups.paths(bundle.single_cgroup(id))
+    """The file of the container's cgroup, by its name in either version. In a scope crun's has another one in it."""
+    places = cgroups.paths(path := cgroup(id))
     controller = v1.partition(".")[0]
-    top = places["unified"] if V2 else next(path for names, path in places.items() if controller in names.split(","))
-    return pathlib.Path(top, v2 if V2 else v1).read_text().strip()
+    top = places["unified"] if V2 else next(each for names, each in places.items() if controller in names.split(","))
+    *_, inner = cgroups.with_inner(path, top)
+    return pathlib.Path(inner, v2 if V2 else v1).read_text().strip()
 
 
 def limits_of(id: str) -> dict[str, str]:

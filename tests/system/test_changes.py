@@ -187,7 +187,8 @@ def test_of_many_who_want_one_name_at_once_one_gets_it(daemon: Daemon) -> None:
 def test_an_update_of_a_pod_is_of_all_its_containers_together(cli: Cli) -> None:
     made = cli.background("pause", "--annotation", "io.kubernetes.docker.type=podsandbox", "sleep", "1000")
     member = cli.background("member", "--pod", made, "--cpus", "0.5", "--pids-limit", "40", "sleep", "1000")
-    around = [path for path in cgroups.directories(bundle.pod_cgroup(made)) if pathlib.Path(path, "pids.max").exists()]
+    around_them = next(path for path in (bundle.pod_cgroup(made), bundle.pod_slice(made)) if cgroups.existing(path))
+    around = [path for path in cgroups.directories(around_them) if pathlib.Path(path, "pids.max").exists()]
 
     def most() -> str:
         return pathlib.Path(around[0], "pids.max").read_text().strip()
