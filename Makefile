@@ -166,11 +166,13 @@ VM_SUITES = $(or $(SUITE),$(DEB_SUITES))
 CHECKS ?= $(filter-out tests/vm/check_play_beside_podman.py,$(wildcard tests/vm/check_*.py))
 # How many machines run at once, with a file of checks each: one uses one processor and up to 3 GB.
 MACHINES ?= 2
+# Of the disks: those that all checks need. Where some are chosen the others are made when they are needed.
+KINDS ?= $(if $(filter file,$(origin CHECKS)),disk tests quick tasks,disk)
 AT_ONCE = --numprocesses $(MACHINES) --dist loadfile --no-loadscope-reorder
 
 vm: venv ## the disks of three Debian machines with systemd and cgroup v2, exitd from this tree on them; SUITE= names one (root, network; docs/vm.md)
 	@.ci/deps --vm
-	@for suite in $(VM_SUITES); do EXITD_VM_SUITE=$$suite $(PY) -m tests.vm.image || exit; done
+	@for suite in $(VM_SUITES); do EXITD_VM_SUITE=$$suite $(PY) -m tests.vm.image $(KINDS) || exit; done
 
 vm-test: vm ## boot those machines in QEMU, without KVM, and check exitd in them; SUITE=, CHECKS=; takes an hour each (docs/vm.md)
 	@failed=; for suite in $(VM_SUITES); do \

@@ -1,9 +1,10 @@
 """The disks of a machine of its own: Debian with systemd as init and pure cgroup v2, and exitd's package on it.
 
-`python -m tests.vm.image` prints where the plain one is, and makes it before that if need be (root, network). The
-Debian is made once for each recipe, the disk once for each content of the tree; both are kept outside of the tree. The
-package is the one that `make deb` makes of this tree, installed without a network as dpkg does it. The disk with the
-tests has the whole tree besides, built in place, and an environment that runs its system tests.
+`python -m tests.vm.image [KIND...]` prints where those are, or else where the plain one is, and makes them before that
+if need be (root, network). The Debian is made once for each recipe, the disk once for each content of the tree; both
+are kept outside of the tree. The package is the one that `make deb` makes of this tree, installed without a network as
+dpkg does it. The disk with the tests has the whole tree besides, built in place, and an environment that runs its
+system tests.
 """
 
 import contextlib
@@ -323,6 +324,9 @@ def _disk(kind: Kind) -> tuple[pathlib.Path, pathlib.Path]:
 
 if __name__ == "__main__":
     try:
-        print(*disk(), sep="\n")
+        if unknown := [word for word in sys.argv[1:] if word not in [*Kind]]:
+            raise CannotMake(f"no kind of disk: {' '.join(unknown)}; there are {', '.join(Kind)}")
+        for kind in map(Kind, sys.argv[1:] or [Kind.PLAIN]):
+            print(*disk(kind), sep="\n")
     except CannotMake as cannot:
         sys.exit(str(cannot))
