@@ -69,6 +69,7 @@ UNFIT = {
     "test_storm": "containerd is not in the machine",
     "test_lean_start": "containerd's shim is not in the machine",
     "test_never_began": "containerd's shim is not in the machine",
+    "test_races": "a hundred containers at once need more memory than the machine has",
     "test_commit": "skopeo and umoci are not in the machine",
     "test_programs": "java is not in the machine",
     "kill_matrix/test_sandbox": "containerd is not in the machine",
@@ -87,6 +88,9 @@ SERVICE = (
     "--setenv=PATH=/opt/tests/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 )
 GOOD = ("passed", "skipped")  # what the machine cannot be asked; the reason is in the outcome
+BEGUN = "begun"  # what has not ended
+# Its containers are in cgroups beside that of the service, and would take the next tests' memory.
+LEAVE_NOBODY = "systemctl stop exitd.slice; echo 1 >/sys/fs/cgroup/exitd/cgroup.kill"
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,9 @@ def run(machine: Machine, files: Sequence[str], which: str = "", options: Sequen
     done = machine.run("systemd-run", *service, *words, *selected, *paths, seconds=PROCESSOR_SECONDS)
     text = machine.run("cat", OUTCOMES)
     found = read(text.out) if text.status == 0 else []
-    if done.status and all(one.outcome in GOOD for one in found):
+    if any(one.outcome == BEGUN for one in found):
+        machine.run("sh", "-c", LEAVE_NOBODY)
+    if done.status and all(one.outcome in (*GOOD, BEGUN) for one in found):
         found.append(
             Outcome(" ".join(files), "failed", 0.0, f"status {done.status}: {done.out[-2000:]}{done.err[-2000:]}")
         )
