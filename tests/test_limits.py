@@ -29,8 +29,7 @@ def test_two():
 SLEEPS = "time.sleep(600)"
 # A mutex that is locked already, waited for with Python's lock: no signal is heard, no other thread runs.
 DEAF = "mutex = ctypes.create_string_buffer(64); [ctypes.PyDLL(None).pthread_mutex_lock(mutex) for _ in (1, 2)]"
-# Longer than a process may stand still. Only what is deaf waits for all of its grace: where its test hangs as well,
-# that has begun with the test.
+# A test that passes has longer than a process may stand still. Of the others the limit is what is waited for.
 TEST_SECONDS = {"pass": 5, "assert False": 2, SLEEPS: 2}
 
 
@@ -38,6 +37,7 @@ TEST_SECONDS = {"pass": 5, "assert False": 2, SLEEPS: 2}
 @pytest.mark.parametrize("teardown", [SLEEPS, DEAF], ids=["sleeps", "deaf"])
 @pytest.mark.parametrize("test", ["pass", "assert False", SLEEPS], ids=["passes", "fails", "hangs"])
 def test_a_teardown_that_hangs_ends_by_name(tmp_path: pathlib.Path, test: str, teardown: str) -> None:
+    # What is deaf waits for all of its grace, which begins with a test that hangs before the limit of that test.
     grace = 60 if teardown == SLEEPS else 12 if test == SLEEPS else 3
     (tmp_path / "quick.py").write_text(PLUGIN.format(grace=grace))
     (tmp_path / "test_it.py").write_text(TESTS.format(test=test, teardown=teardown))

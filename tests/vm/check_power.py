@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,9 +15,7 @@ Ends = Counter[tuple[object, ...]]  # a name with its kind of end, and its numbe
 
 
 @pytest.fixture(autouse=True)
-def nothing_else_runs(machine: Machine) -> Iterator[None]:
-    machine.python("lives.py", "clear")
-    yield
+def nothing_else_runs(machine: Machine) -> None:
     machine.python("lives.py", "clear")
 
 

@@ -89,8 +89,9 @@ SERVICE = (
 )
 GOOD = ("passed", "skipped")  # what the machine cannot be asked; the reason is in the outcome
 BEGUN = "begun"  # what has not ended
-# Its containers are in cgroups beside that of the service, and would take the next tests' memory.
-LEAVE_NOBODY = "systemctl stop exitd.slice; echo 1 >/sys/fs/cgroup/exitd/cgroup.kill"
+# The containers of a test that was cut off are in cgroups beside that of the service: they would take the next tests'
+# memory.
+END_CONTAINERS = "systemctl stop exitd.slice; echo 1 >/sys/fs/cgroup/exitd/cgroup.kill"
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def run(machine: Machine, files: Sequence[str], which: str = "", options: Sequen
     text = machine.run("cat", OUTCOMES)
     found = read(text.out) if text.status == 0 else []
     if any(one.outcome == BEGUN for one in found):
-        machine.run("sh", "-c", LEAVE_NOBODY)
+        machine.run("sh", "-c", END_CONTAINERS)
     if done.status and all(one.outcome in (*GOOD, BEGUN) for one in found):
         found.append(
             Outcome(" ".join(files), "failed", 0.0, f"status {done.status}: {done.out[-2000:]}{done.err[-2000:]}")

@@ -14,7 +14,7 @@ import pytest
 from shim import fields, launch
 from supervisor.model import evidence
 from supervisor.model.values import Container, Phase, Process, RunKey, Spec
-from supervisor.monitor import epoll, keeper
+from supervisor.monitor import epoll
 from supervisor.monitor.keeper import Keeper
 from supervisor.monitor.kernelword import BY_PIDFD
 from supervisor.monitor.rundir import RunDirectory
@@ -24,8 +24,10 @@ from supervisor.runtime.sandbox import NoProcess
 from supervisor.system import room
 from supervisor.system.inotify import Inotify
 from tests.supervisor.fakes import in_loop, until
-from tests.supervisor.monitor.test_keeper import OK, Peer, Server
+from tests.supervisor.monitor.test_keeper import OK, Peer, Server, patient
 from tests.supervisor.narrow import Narrow
+
+__all__ = ["patient"]
 
 KEY = RunKey("c1", 1, "e1")
 INIT = Process(5, 6)
@@ -71,12 +73,6 @@ def watching(state: Path) -> Iterator[Watching]:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "AGAIN_SECONDS", 0.001)
     monkeypatch.setattr(evidence, "ENTRY_RETRY_SECONDS", 0.001)
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread answers, which may get no time for a while."""
-    monkeypatch.setattr(keeper, "ANSWER_SECONDS", 30.0)
 
 
 @pytest.mark.usefixtures("server")
